@@ -18,6 +18,7 @@ from tierd_gpu import plan, reclaim
 from tierd_gpu.account import Account
 from tierd_gpu.cost import CostModel
 from tierd_gpu.links import CHUNK_BYTES, HOST, GpuTopology
+from tierd_gpu.loans import Loans
 from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.tenant import Tenant, TenantSpec
 from tierd_gpu.wire import Op, Records, StateFlag
@@ -36,7 +37,9 @@ class GpuState:
         fresh: NVML was asked since the last tick.
         borrowed: chunks that commands sent here from other GPUs' tenants. What tenants say
             beside that is not counted.
+        loaned: chunks that programs hold here of their loans.
         lendable: chunks that may be borrowed here.
+        loanable: the same for loans, of which a lender in haste takes no more than it needs.
         lost: the driver says it is gone.
         most_own: bytes that its own use has reached at most.
         seen_ns: when NVML was asked first.
@@ -45,7 +48,9 @@ class GpuState:
     memory: Account
     fresh: bool = False
     borrowed: int = 0
+    loaned: int = 0
     lendable: int = 0
+    loanable: int = 0
     lost: bool = False
     most_own: int = 0
     seen_ns: int = -1
@@ -63,7 +68,15 @@ class GpuState:
     @property
     def borrowed_bytes(self) -> int:
         """Bytes that others have here: never more than are in use."""
-        return max(0, min(self.borrowed * CHUNK_BYTES, self.total - self.free))
+        parked = self.borrowed * CHUNK_BYTES
+        return max(0, min(parked + self.loaned_bytes, self.total - self.free))
+
+    @property
+    def loaned_bytes(self) -> int:
+        """Bytes of loans: no more than are used beside the chunks and by processes for
+        themselves, for the driver may have evicted some."""
+        used = self.total - self.free - self.borrowed * CHUNK_BYTES - (self.memory.own or 0)
+        return max(0, min(self.loaned * CHUNK_BYTES, used))
 
 
 class Harvester:
@@ -77,7 +90,10 @@ class Harvester:
         self.places = len(topology.gpus) + 1
         self.tenants: dict[int, Tenant] = {}
         self.counts: Counter[str] = Counter()
+        self.loans = Loans(self.settings.revoke_bound_ns, self.counts)
         self.ticks = 0
+        self.now_ns = 0
+        """When the last tick was."""
         self.revoke_ns: list[int] = []
         """How long each revocation took, the last 4096."""
 
@@ -102,6 +118,7 @@ class Harvester:
             self._settle(tenant, sequence)
         for gpu in self.gpus:
             gpu.memory.freed(session, 0, tenant.spec.max_chunks)
+        self.loans.leave(session)
         self._count_borrowed()
 
     def set_memory(
@@ -168,6 +185,23 @@ class Harvester:
                 tenant.block(found[2], found[3], now_ns + self.settings.backoff_ns)
         self._count_borrowed()
 
+    def loan(self, session: int, records: Records, now_ns: int) -> None:
+        """What programs say of their loans (`wire.LOAN`).
+
+        Raises:
+            ValueError: there is no such GPU.
+        """
+        tenant = self.tenants[session]
+        for gpu, _, wanted, held in records.tolist():
+            if not 0 <= gpu < len(self.gpus):
+                raise ValueError(f"no GPU {gpu}")
+            most = self.gpus[gpu].total // CHUNK_BYTES
+            chunks = [min(most, -(-size // CHUNK_BYTES)) for size in (wanted, held)]
+            tenant.visited[gpu] |= held > 0
+            loan = self.loans.of(session, tenant.spec.uid, gpu)
+            self.loans.tell(loan, chunks[0], chunks[1], now_ns)
+        self._count_borrowed()
+
     def _settle(self, tenant: Tenant, sequence: int) -> tuple[int, int, int, int, int] | None:
         found = tenant.answered(sequence)
         if found is not None and found[1] in (Op.MOVE, Op.COPY):
@@ -193,7 +227,7 @@ class Harvester:
         """Decide for lenders: sample, lease, take back."""
         for tenant in self.tenants.values():
             self._expire(tenant, now_ns)
-        self.ticks += 1
+        self.ticks, self.now_ns = self.ticks + 1, now_ns
         reclaim.tick(self, now_ns)
 
     def _expire(self, tenant: Tenant, now_ns: int) -> None:
@@ -209,6 +243,7 @@ class Harvester:
             gpu.borrowed = sum(
                 int(t.lent_count[index]) for t in self.tenants.values() if t.spec.home != index
             )
+            gpu.loaned = self.loans.lent(index)
 
     def unbacked_on(self, gpu: int) -> int:
         """Chunks on a GPU, of others, that only it has: what would be lost with it."""
@@ -227,6 +262,7 @@ class Harvester:
     def room(self, gpu: int) -> int:
         """Chunks that can come to a GPU without any other having to leave it."""
         present = sum(tenant.held(gpu) for tenant in self.tenants.values())
+        present += self.gpus[gpu].loaned_bytes // CHUNK_BYTES
         return self.gpus[gpu].memory.room(present)
 
     def context_chunks(self, tenant: Tenant, gpu: int) -> int:

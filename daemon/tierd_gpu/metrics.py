@@ -41,14 +41,16 @@ def samples(core: Harvester, server: GpuServer | None = None) -> Iterator[Sample
             label, gpu.lendable * CHUNK_BYTES,
         )  # fmt: skip
         leased = sum(int(t.lease[index]) for t in core.tenants.values())
+        leased += sum(loan.granted for loan in core.loans.on(index))
         yield Sample(
             "tierd_gpu_leased_bytes", "gauge", "Memory of a GPU that borrowers may use now.",
             label, leased * CHUNK_BYTES,
         )  # fmt: skip
         yield Sample("tierd_gpu_lost", "gauge", "1: the driver says it is gone.", label, gpu.lost)
+    longest_ns = max(core.revoke_ns + core.loans.returned_ns, default=0)
     yield Sample(
         "tierd_gpu_revocation_longest_seconds", "gauge",
-        "The longest of the last 4096 revocations.", {}, max(core.revoke_ns, default=0) / 1e9,
+        "The longest of the last 4096 revocations.", {}, longest_ns / 1e9,
     )  # fmt: skip
     yield Sample(
         "tierd_gpu_tenants", "gauge", "Clients that said where they compute.", {},

@@ -9,13 +9,15 @@ memory while it is given back gets more than it asks for, and all of it in time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tierd_gpu.links import CHUNK_BYTES, HOST
+from tierd_gpu.links import CHUNK_BYTES, HOST, F64Array
+from tierd_gpu.loans import Loan
 from tierd_gpu.plan import may_park
-from tierd_gpu.share import divide
+from tierd_gpu.share import I64Array, divide
 from tierd_gpu.tenant import Tenant
 from tierd_gpu.wire import Op, StateFlag
 
@@ -38,7 +40,8 @@ IN_TURN = 4
 def tick(core: Harvester, now_ns: int) -> None:
     """Sample every GPU, share out what it can lend, take back what it needs."""
     for index, gpu in enumerate(core.gpus):
-        gpu.lendable = _lendable(core, index, gpu, now_ns)
+        gpu.loaned = core.loans.lent(index)
+        gpu.lendable, gpu.loanable = _lendable(core, index, gpu, now_ns)
     if core.settings.techniques.peers:
         _lease(core, now_ns)
         most = TICK_COMMANDS * core.settings.outstanding
@@ -46,8 +49,8 @@ def tick(core: Harvester, now_ns: int) -> None:
             most = _revoke(core, index, now_ns, most)
 
 
-def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
-    """Chunks that may be borrowed on a GPU, those that already are included."""
+def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> tuple[int, int]:
+    """Chunks that may be borrowed on a GPU, those that already are included; the same for loans."""
     settings = core.settings
     borrowed, room = gpu.borrowed_bytes, core.room(index) * CHUNK_BYTES
     if gpu.fresh:
@@ -55,33 +58,96 @@ def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
         gpu.most_own = max(gpu.most_own, gpu.total - room - borrowed)
         gpu.seen_ns = gpu.seen_ns if gpu.seen_ns >= 0 else now_ns
     if gpu.lost or gpu.seen_ns < 0 or now_ns - gpu.seen_ns < settings.observe_ns:
-        return 0
-    if borrowed and room < settings.floor_bytes // 2:
-        # It takes memory faster than it is given back bit by bit: all of it.
-        return 0
+        return 0, 0
     spare = gpu.total * (1 - settings.own_margin) - gpu.most_own - settings.refill_bytes
     now = borrowed + room - settings.refill_bytes
-    return max(0, int(min(spare, now)) // CHUNK_BYTES)
+    chunks = max(0, int(min(spare, now)) // CHUNK_BYTES)
+    if borrowed and room < settings.floor_bytes // 2:
+        # It takes memory faster than it is given back bit by bit: all of it. Of loans, which the
+        # driver may have evicted by now, what it needs, if NVML tells what it has.
+        return 0, chunks if gpu.memory.own is not None else 0
+    return chunks, chunks
 
 
 def _lease(core: Harvester, now_ns: int) -> None:
-    """Share every GPU among those that would borrow there, by need and link width."""
+    """Share every GPU among those that would borrow there, by need and link width.
+
+    Tenants whose chunks are parked there and users with loans share alike, and what a user
+    gets is shared among its loans. But loans are taken back before chunks whose only copy is
+    there: those have to be copied, loans have not.
+    """
     borrowers = [t for t in core.tenants.values() if t.spec.borrows]
-    if not borrowers:
+    if not borrowers and not core.loans.loans:
         return
     homeless = np.array([core.homeless(t) for t in borrowers], np.int64)
-    wanting = (homeless > 0) | np.array([t.evicting > 0 for t in borrowers])
-    rates = np.array([core.cost.usable_peers(t.spec.home, t.blocked(now_ns)) for t in borrowers])
+    wanting = (homeless > 0) | np.array([t.evicting > 0 for t in borrowers], np.bool_)
+    peers = {
+        session: core.cost.usable_peers(t.spec.home, t.blocked(now_ns))
+        for session, t in core.tenants.items()
+    }
+    places = len(core.gpus)
+    rates = np.array([peers[t.spec.session] for t in borrowers]).reshape(-1, places)
     for index, gpu in enumerate(core.gpus):
         most = int(gpu.total * core.settings.quota_share) // CHUNK_BYTES
         context = np.array([core.context_chunks(t, index) for t in borrowers], np.int64)
         need = np.minimum(most, homeless + 64 + context) * wanting
         # A tenant's rate to its own home is 0, and so is what it gets there.
-        granted = divide(gpu.lendable, need, rates[:, index])
+        users = _users(core, index, peers, most, now_ns)
+        loaned, weight = _table(list(users.values()))
+        both = divide(gpu.loanable, np.append(need, loaned), np.append(rates[:, index], weight))
+        granted, shares = both[: len(borrowers)], both[len(borrowers) :]
+        if shares.any():
+            alone = np.array([t.lent_dirty[index] for t in borrowers], np.int64)
+            kept = divide(int(shares.sum()), np.maximum(0, alone - granted), np.ones(len(need)))
+            granted = granted + kept
+            shares = divide(int(shares.sum() - kept.sum()), loaned, weight)
+        for user, share in zip(users.values(), shares.tolist(), strict=True):
+            _grant(core, user, share, now_ns)
+        granted = granted * (gpu.lendable > 0)
         for tenant, chunks in zip(
             borrowers, np.maximum(0, granted - context).tolist(), strict=True
         ):
             tenant.lease[index] = chunks
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """One user's loans on one GPU: what each needs in chunks, what it weighs, and at most."""
+
+    loans: list[Loan]
+    context: list[int]
+    need: I64Array
+    weight: F64Array
+    most: int
+
+
+def _users(
+    core: Harvester, index: int, peers: dict[int, F64Array], most: int, now_ns: int
+) -> dict[int, _User]:
+    """Those who have loans on a GPU or want some."""
+    by_user: dict[int, list[Loan]] = {}
+    for loan in core.loans.on(index):
+        by_user.setdefault(loan.uid, []).append(loan)
+    users = {}
+    for uid, loans in by_user.items():
+        context = [core.context_chunks(core.tenants[loan.session], index) for loan in loans]
+        need = [loan.need + more for loan, more in zip(loans, context, strict=True)]
+        weight = [loan.weight(float(peers[loan.session][index]), now_ns) for loan in loans]
+        users[uid] = _User(loans, context, np.array(need, np.int64), np.array(weight), most)
+    return users
+
+
+def _table(users: list[_User]) -> tuple[I64Array, F64Array]:
+    """What each user needs, and the weight of the loan of each that weighs most."""
+    need = [min(user.most, int(user.need[user.weight > 0].sum())) for user in users]
+    return np.array(need, np.int64), np.array([float(user.weight.max()) for user in users])
+
+
+def _grant(core: Harvester, user: _User, share: int, now_ns: int) -> None:
+    """Share what a user gets among its loans."""
+    parts = divide(share, user.need, user.weight).tolist()
+    for loan, part, context in zip(user.loans, parts, user.context, strict=True):
+        core.loans.grant(loan, max(0, part - context), now_ns)
 
 
 def hurry(age_ns: int, bound_ns: int) -> float:

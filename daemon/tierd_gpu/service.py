@@ -70,6 +70,9 @@ class GpuService:
             own = self.memory.own_bytes()
             for index, free in enumerate(self.memory.free_bytes()):
                 self.core.set_memory(index, free or 0, own[index], lost=free is None)
+            # A program says that it takes memory before it does: whatever the figures show of
+            # that was said by now.
+            self.server.step(0.0)
         self.core.tick(now)
         self.server.flush()
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tierd_gpu import wire
 from tierd_gpu.harvest import Harvester
+from tierd_gpu.links import CHUNK_BYTES
 from tierd_gpu.tenant import Said, TenantSpec
 from tierd_gpu.wire import Kind, Role, WireError
 
@@ -80,6 +81,8 @@ class Session:
             core.use(me, records)
         elif kind is Kind.STATE:
             core.state(me, records, now_ns)
+        elif kind is Kind.LOAN:
+            self._loan(records, now_ns)
         elif kind is Kind.ALIVE:
             if len(records):
                 self._alive(records[-1])
@@ -137,6 +140,12 @@ class Session:
         welcome = np.array([(wire.VERSION, self.number, HEARTBEAT_MS, 0)], wire.WELCOME)
         self._first = wire.encode(Kind.WELCOME, welcome) + wire.encode(Kind.GPUS, gpus)
 
+    def _loan(self, records: wire.Records, now_ns: int) -> None:
+        try:
+            self._core.loan(self.number, records, now_ns)
+        except ValueError as error:
+            raise WireError(str(error)) from None
+
     def _alive(self, said: np.void) -> None:
         lost = ("uses_dropped", "states_dropped", "moves_dropped", "spans_dropped")
         self._core.tenants[self.number].said = Said(
@@ -160,6 +169,9 @@ class Session:
         if tenant is None:
             return messages
         messages += self._lease_messages()
+        news = self._core.loans.news(self.number, self._core.now_ns)
+        rows = [(gpu, due_ms, chunks * CHUNK_BYTES) for gpu, due_ms, chunks in news]
+        messages += wire.encode(Kind.GRANT, np.array(rows, wire.GRANT))
         return messages + wire.encode(Kind.MOVE, tenant.take_orders())
 
     def _lease_messages(self) -> list[bytes]:

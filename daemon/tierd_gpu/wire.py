@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_BYTES: Final = 16384
 MAX_GPUS: Final = 16
 Records = npt.NDArray[np.void]
@@ -25,6 +25,7 @@ class Kind(enum.IntEnum):
     STATE = 4
     ALIVE = 5
     SHOW = 6
+    LOAN = 7
     WELCOME = 17
     GPUS = 18
     MOVE = 19
@@ -32,6 +33,7 @@ class Kind(enum.IntEnum):
     PING = 22
     REFUSED = 23
     TENANTS = 24
+    GRANT = 25
 
 
 class Op(enum.IntEnum):
@@ -109,6 +111,10 @@ MOVE: Final = np.dtype(
     ]
 )
 LEASE: Final = np.dtype([("device", "<i4"), ("chunks", "<u4"), ("borrowed_bytes", "<u8")])
+LOAN: Final = np.dtype([("device", "<i4"), ("rsv", "<u4"), ("wanted", "<u8"), ("held", "<u8")])
+"""What a program says of its loan on a GPU: bytes."""
+GRANT: Final = np.dtype([("device", "<i4"), ("due_ms", "<u4"), ("granted", "<u8")])
+"""What it may hold there, and when what is above that must be gone."""
 PING: Final = np.dtype([])
 REFUSED: Final = np.dtype([("status", "<u4"), ("rsv", "<u4"), ("text", "S56")])
 TENANT: Final = np.dtype(
@@ -138,6 +144,7 @@ LAYOUTS: Final = {
     Kind.STATE: STATE,
     Kind.ALIVE: ALIVE,
     Kind.SHOW: PING,
+    Kind.LOAN: LOAN,
     Kind.WELCOME: WELCOME,
     Kind.GPUS: GPU,
     Kind.MOVE: MOVE,
@@ -145,6 +152,7 @@ LAYOUTS: Final = {
     Kind.PING: PING,
     Kind.REFUSED: REFUSED,
     Kind.TENANTS: TENANT,
+    Kind.GRANT: GRANT,
 }
 
 

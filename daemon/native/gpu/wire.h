@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define TGW_VERSION 2u
+#define TGW_VERSION 3u
 #define TGW_MAX_BYTES 16384u
 #define TGW_MAX_GPUS 16
 
@@ -21,6 +21,7 @@ enum tgw_type {
 	TGW_STATE = 4,
 	TGW_ALIVE = 5,
 	TGW_SHOW = 6, /* of `tierd gpu show`: not the library's */
+	TGW_LOAN = 7, /* told before memory is taken, and after it was given back */
 	/* from the daemon */
 	TGW_WELCOME = 17,
 	TGW_GPUS = 18,
@@ -29,6 +30,7 @@ enum tgw_type {
 	TGW_PING = 22,
 	TGW_REFUSED = 23, /* the last message of a connection that the daemon ends */
 	TGW_TENANTS = 24, /* the answer to TGW_SHOW */
+	TGW_GRANT = 25,
 };
 
 enum tgw_op {
@@ -108,6 +110,19 @@ struct tgw_lease {
 	int32_t device;
 	uint32_t chunks; /* that may be there */
 	uint64_t borrowed_bytes;
+};
+
+/* A loan: memory of a neighbour that a program fills itself, as a cache. */
+struct tgw_loan {
+	int32_t device;
+	uint32_t reserved;
+	uint64_t wanted, held; /* bytes */
+};
+
+struct tgw_grant {
+	int32_t device;
+	uint32_t due_ms; /* until what is held above `granted` must be gone; 0: nothing is */
+	uint64_t granted;
 };
 
 #endif

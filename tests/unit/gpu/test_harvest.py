@@ -649,7 +649,7 @@ def old_hello() -> bytes:
 
 
 def test_a_client_of_an_older_version_is_told_so() -> None:
-    with pytest.raises(WireError, match="version 1, not 2"):
+    with pytest.raises(WireError, match="version 1, not 3"):
         Session(Harvester(topology(), SETTINGS), 1, 0).receive(old_hello(), 0)
 
 

@@ -204,7 +204,8 @@ def test_message_layouts_are_those_of_the_c_header() -> None:
     names = {
         "hello": wire.HELLO, "chunks": wire.CHUNKS, "use": wire.USE, "state": wire.STATE,
         "alive": wire.ALIVE, "welcome": wire.WELCOME, "gpu": wire.GPU, "move": wire.MOVE,
-        "lease": wire.LEASE, "refused": wire.REFUSED, "header": wire.HEADER,
+        "lease": wire.LEASE, "loan": wire.LOAN, "grant": wire.GRANT,
+        "refused": wire.REFUSED, "header": wire.HEADER,
     }  # fmt: skip
     for name, layout in names.items():
         fields = ffi.typeof(f"struct tgw_{name}").fields
