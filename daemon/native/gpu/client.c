@@ -67,6 +67,7 @@ int tg_open(const struct tg_options *options, struct tg_client **out)
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_rwlock_init(&c->ranges_lock, NULL);
 	pthread_cond_init(&c->called, NULL);
+	tg_loans_open(c);
 	ret = make_tables(c);
 	if (!ret)
 		ret = tg_driver_open(&c->driver, options->driver);
@@ -98,6 +99,7 @@ void tg_close(struct tg_client *c)
 		if (range.owned)
 			c->driver.mem_free(range.addr);
 	}
+	tg_loans_close(c);
 	tg_copy_close(c);
 	pthread_mutex_unlock(&c->lock);
 	tg_launches_close(c);
@@ -157,6 +159,7 @@ int tg_pump(struct tg_client *c)
 
 	pthread_mutex_lock(&c->lock);
 	moving = tg_run_moves(c);
+	tg_loans_overdue(c);
 	pthread_mutex_unlock(&c->lock);
 	return moving + running;
 }
@@ -211,6 +214,9 @@ int tg_detach(struct tg_client *c)
 		c->stats.detached++;
 		tg_cancel_all(c, false);
 		memset(c->grant, 0, sizeof(c->grant));
+		for (int i = 0; i < TG_MAX_DEVICES; i++) /* another daemon may number otherwise */
+			c->ordinal_of[i] = c->number_of[i] = -1;
+		tg_loans_detach(c);
 		for (uint32_t i = 0; i < c->ranges; i++)
 			let_range_go(c, &c->range[i]);
 	}

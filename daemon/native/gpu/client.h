@@ -62,6 +62,38 @@ struct tg_grant {
 	uint64_t borrowed_bytes;
 };
 
+#define TG_LOAN_STEPS 8
+
+struct tg_loan_step { /* what is above `granted` must be gone by then */
+	uint64_t granted, due_ns;
+};
+
+struct tg_loan_account {
+	uint64_t wanted, granted, held;
+	uint64_t unplaced; /* of it, what was not given back in time */
+	struct tg_loan_step step[TG_LOAN_STEPS];
+	uint32_t steps;
+	bool news; /* for the daemon */
+	bool used; /* since the last heartbeat */
+};
+
+struct tg_loan_block {
+	uint64_t addr, bytes;
+	int device;
+	bool unplaced;
+};
+
+struct tg_loans {
+	struct tg_loan_account at[TG_MAX_DEVICES];
+	struct tg_loan_block *block; /* in the order of allocation */
+	uint32_t blocks, room;
+	uint64_t said, drained, sent; /* changes: made, in a message, in the socket */
+	pthread_cond_t told;
+	CUstream stream;
+	uint32_t due_ms; /* what the daemon gave last */
+	int fd;
+};
+
 struct tg_client {
 	pthread_mutex_t lock;
 	pthread_cond_t called; /* a call that started a flight is back */
@@ -88,6 +120,8 @@ struct tg_client {
 	uint64_t turn_ns;	  /* when the turn of moves began */
 	uint32_t here[TG_PLACES]; /* chunks at each place */
 	struct tg_grant grant[TG_MAX_DEVICES];
+
+	struct tg_loans loans;
 
 	bool attached, greeted, alive_due;
 	int ordinal_of[TG_MAX_DEVICES]; /* the daemon's number to ours, -1: not visible */
@@ -152,6 +186,17 @@ uint64_t tg_now(const struct tg_client *c);
 void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes, bool write);
 void tg_report_state(struct tg_client *c, uint32_t chunk, const struct tgw_move *move, int status);
 void tg_report_change(struct tg_client *c, uint32_t first, uint32_t count, bool live);
+
+/* loan.c. With the client's lock held, but for the first, the last and tg_loans_sent. */
+void tg_loans_open(struct tg_client *c);
+void tg_loans_resay(struct tg_client *c); /* a daemon has said how it numbers GPUs */
+void tg_loans_grant(struct tg_client *c, const struct tgw_grant *grants, uint32_t count);
+uint32_t tg_loans_take(struct tg_client *c, struct tgw_loan *out, uint32_t most);
+void tg_loans_heartbeat(struct tg_client *c);
+void tg_loans_overdue(struct tg_client *c);
+void tg_loans_detach(struct tg_client *c);
+void tg_loans_sent(struct tg_client *c);
+void tg_loans_close(struct tg_client *c);
 
 /* link.c */
 int tg_link_start(struct tg_client *c);

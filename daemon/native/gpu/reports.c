@@ -140,6 +140,13 @@ static int take_changes(struct tg_client *c, struct packet *p, size_t room)
 	return finish(p, TGW_CHUNKS, count, sizeof(c->change[0]));
 }
 
+static int take_loans(struct tg_client *c, struct packet *p)
+{
+	uint32_t count = tg_loans_take(c, (struct tgw_loan *)(void *)p->body, TG_MAX_DEVICES);
+
+	return count ? finish(p, TGW_LOAN, count, sizeof(struct tgw_loan)) : 0;
+}
+
 static int take_states(struct tg_client *c, struct packet *p, size_t room)
 {
 	size_t count = fits(room, sizeof(c->report[0]), c->reports);
@@ -210,6 +217,8 @@ int tg_drain(struct tg_client *c, void *message, size_t room)
 		bytes = 0;
 	else if (!c->greeted)
 		bytes = hello(c, &packet);
+	else if ((bytes = take_loans(c, &packet)) > 0)
+		; /* first: an allocation may wait for it */
 	else if (c->changes)
 		bytes = take_changes(c, &packet, room);
 	else if (c->reports)
@@ -241,6 +250,7 @@ static void learn_gpus(struct tg_client *c, const struct tgw_gpu *gpus, uint32_t
 			}
 	}
 	c->resync = 0;
+	tg_loans_resay(c);
 }
 
 static void learn_leases(struct tg_client *c, const struct tgw_lease *leases, uint32_t count)
@@ -289,6 +299,8 @@ static size_t record_bytes(enum tgw_type type)
 		return sizeof(struct tgw_move);
 	case TGW_LEASE:
 		return sizeof(struct tgw_lease);
+	case TGW_GRANT:
+		return sizeof(struct tgw_grant);
 	case TGW_REFUSED:
 		return sizeof(struct tgw_refused);
 	default:
@@ -329,7 +341,11 @@ int tg_feed(struct tg_client *c, const void *message, size_t bytes)
 	case TGW_LEASE:
 		learn_leases(c, (struct tgw_lease *)(void *)packet.body, packet.head.count);
 		break;
+	case TGW_GRANT:
+		tg_loans_grant(c, (struct tgw_grant *)(void *)packet.body, packet.head.count);
+		break;
 	case TGW_PING:
+		tg_loans_heartbeat(c);
 		c->alive_due = true;
 		break;
 	default:

@@ -81,6 +81,36 @@ TG_API int tg_hint(struct tg_client *client, uint64_t addr, size_t bytes, int hi
 /* The driver's figures, with what neighbours borrowed here counted as free. */
 TG_API int tg_mem_info(struct tg_client *client, size_t *free_bytes, size_t *total);
 
+/*
+ * Loans: memory of a neighbour for a program that fills it itself, as a cache: what is there
+ * may be given up at any time without a copy. A program says how much it wants, is granted so
+ * much or less, and allocates within the grant. When the grant falls below what is held,
+ * `due_ns` says by when (CLOCK_MONOTONIC, or the client's clock) the rest must be freed. What
+ * is not freed in time stays valid memory: the driver evicts it to the host when the lender
+ * needs it, and it comes to the neighbour no more. A copy or a kernel uses it where it is.
+ *
+ * `device` is the neighbour's CUDA ordinal. -EINVAL: it is not another GPU; -ENODEV: the
+ * daemon does not serve it; -ENOTCONN: there is no daemon, and nothing is granted.
+ */
+struct tg_loan {
+	uint64_t wanted, granted, held; /* bytes */
+	uint64_t due_ns;		/* 0: nothing has to be given back */
+};
+
+/* Is kept, and said to a daemon that comes. 0 or -ENOTCONN. */
+TG_API int tg_loan_want(struct tg_client *client, int device, uint64_t bytes);
+/* Fills *out also when it returns -ENOTCONN. */
+TG_API int tg_loan_state(struct tg_client *client, int device, struct tg_loan *out);
+/* `bytes` are rounded up to whole chunks. -ENOSPC: more than is granted. With a thread, waits
+ * until the daemon was told, so that the lender does not take it for somebody else's. */
+TG_API int tg_loan_alloc(struct tg_client *client, int device, size_t bytes, uint64_t *addr);
+/* Waits for the kernels that are under way, as cuMemFree does. -ENOENT. */
+TG_API int tg_loan_free(struct tg_client *client, uint64_t addr);
+/* Says that what is there was of use: of two loans the idle one is taken back first. */
+TG_API int tg_loan_used(struct tg_client *client, int device);
+/* An eventfd that is readable when a grant has changed; the client's own. */
+TG_API int tg_loan_fd(struct tg_client *client);
+
 TG_API int tg_stats_get(struct tg_client *client, struct tg_stats *out);
 
 /* Without a thread: the daemon's messages in, ours out, and the work between. */
