@@ -8,6 +8,7 @@ compared with what was written, whatever was taken from it meanwhile.
 
 from __future__ import annotations
 
+import errno
 import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class Seen:
         checked, wrong: blocks read, and of them with other bytes than were written.
         refused: allocations of lenders that failed.
         over: allocations that went above the grant, or were refused within it.
+        full: allocations within the grant for which the lender had left no memory.
         lenders, evicted: allocations of lenders, and blocks that the driver evicted for them.
     """
 
@@ -64,6 +66,7 @@ class Seen:
     lenders: int = 0
     refused: int = 0
     over: int = 0
+    full: int = 0
     evicted: int = 0
 
 
@@ -156,7 +159,9 @@ class Loaned:
         """A block of so many chunks, if there is a grant for it."""
         fits = self.state.held + chunks * CHUNK <= self.state.granted
         status = self.lib.tg.tg_loan_alloc(program.client, gpu, chunks * CHUNK, self.out)
-        self.seen.over += (status == 0) is not fits
+        self.seen.full += fits and status == -errno.ENOMEM  # the lender has it all by now
+        none = (-errno.ENOSPC, -errno.ENOTCONN)  # the latter before the daemon's first word
+        self.seen.over += status not in ((0, -errno.ENOMEM) if fits else none)
         if status == 0:
             value = self.rng.randrange(1 << 30)
             at = int(self.out[0])

@@ -101,7 +101,8 @@ struct tg_loan {
 TG_API int tg_loan_want(struct tg_client *client, int device, uint64_t bytes);
 /* Fills *out also when it returns -ENOTCONN. */
 TG_API int tg_loan_state(struct tg_client *client, int device, struct tg_loan *out);
-/* `bytes` are rounded up to whole chunks. -ENOSPC: more than is granted. With a thread, waits
+/* `bytes` are rounded up to whole chunks. -ENOSPC: more than is granted; -ENOMEM: the
+ * lender has taken the memory, and the grant has not fallen yet. With a thread, waits
  * until the daemon was told, so that the lender does not take it for somebody else's. */
 TG_API int tg_loan_alloc(struct tg_client *client, int device, size_t bytes, uint64_t *addr);
 /* Waits for the kernels that are under way, as cuMemFree does. -ENOENT. */
