@@ -285,7 +285,7 @@ class MadeUp:
 
 
 def test_a_tenant_that_lies_changes_nobody_elses_figures(tmp_path: Path) -> None:
-    """It says that it has all of a neighbour's memory; told is what is told of an honest one."""
+    """A client claims all of a neighbour's memory; others are told what they are without it."""
     seen = []
     for place in (-1, 1):
         path = tmp_path / f"{place}.sock"

@@ -5,8 +5,8 @@
  * A block is managed memory with the neighbour as preferred location, used from home where it
  * is. So whatever the program does, the driver serves the lender: it evicts managed memory.
  *
- * The daemon is told of memory before it is taken and after it was freed. Whatever it sees
- * used on the neighbour it so knows whose that is.
+ * The library reports memory to the daemon before it takes it and after it freed it. Whatever it
+ * sees used on the neighbour it so knows whose that is.
  */
 #include "client.h"
 

@@ -268,31 +268,29 @@ def cleared(cuda: Cuda, path: str) -> Line:
     return {"chunks_not_zero": int(found), "holds": found == "0"}
 
 
-def room(cuda: Cuda, path: str, size: int) -> Line:
-    """What chunks left behind serves another process's allocation; no byte is wrong then."""
-    addr = cuda.managed(size)
-    cuda.fill(addr, size, 5)
-    cuda.go(addr, size, HOST)
-    cuda.sync()
+def _taken_by_another(cuda: Cuda, path: str, addr: int, size: int, value: int) -> Line:
+    """Another process takes half of `size` more than is free; no byte at `addr` is wrong then."""
     took = Child(
         path,
         f"size = cuda.free() + {size // 2}\n"
         "print(size >> 20, round(seconds(lambda: cuda.plain(size)), 4))",
     ).end()
-    line = {"took_mib_and_s": took, "holds": not cuda.wrong(addr, size, 5)}
+    line = {"took_mib_and_s": took, "holds": not cuda.wrong(addr, size, value)}
     cuda.drop(addr)
     return line
+
+
+def room(cuda: Cuda, path: str, size: int) -> Line:
+    """What chunks left behind serves another process's allocation."""
+    addr = cuda.managed(size)
+    cuda.fill(addr, size, 5)
+    cuda.go(addr, size, HOST)
+    cuda.sync()
+    return _taken_by_another(cuda, path, addr, size, 5)
 
 
 def reclaim(cuda: Cuda, path: str, size: int) -> Line:
     """An allocation of another process evicts managed memory: a lender is never refused."""
     addr = cuda.managed(size)
     cuda.fill(addr, size, 3)
-    took = Child(
-        path,
-        f"size = cuda.free() + {size // 2}\n"
-        "print(size >> 20, round(seconds(lambda: cuda.plain(size)), 4))",
-    ).end()
-    line = {"took_mib_and_s": took, "holds": not cuda.wrong(addr, size, 3)}
-    cuda.drop(addr)
-    return line
+    return _taken_by_another(cuda, path, addr, size, 3)

@@ -375,7 +375,7 @@ def claims(host: Host, session: int, gpu: int, chunks: int) -> Tenant:
 
 
 def figures(host: Host) -> list[tuple[str, str, float]]:
-    """What is told of GPUs, less what is leased: shares depend on who asks."""
+    """What the metrics say of GPUs but for leases, whose shares depend on who asks."""
     return [
         (each.name, each.labels.get("gpu", ""), each.value)
         for each in samples(host.core)

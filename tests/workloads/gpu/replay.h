@@ -30,7 +30,7 @@ struct rp_tenant {
 	int slot, gpu; /* of the stand-in */
 	int loop;      /* start again at the end of the trace */
 	struct tg_client *client;
-	int launched;  /* the client is told of launches, not of accesses */
+	int launched;  /* launches are reported to the client, not accesses */
 	uint64_t base; /* address of chunk 0 */
 	const struct rp_event *trace;
 	uint64_t count, position, first; /* a loop goes back to `first` */
