@@ -163,7 +163,6 @@ class HbmLab:
             self._machine,
             share=[Share(self.shared, Path(SHARED))],
             cwd=ROOT,
-            boot_timeout_s=900,
             life_s=24 * 3600,
         )
         self.boots += 1

@@ -60,14 +60,14 @@ def built() -> None:
 @pytest.fixture(scope="module", params=[pytest.param("model", marks=pytest.mark.soak), "rtl"])
 def whole(request: pytest.FixtureRequest, built: None) -> Iterator[Guest]:
     """A guest with one card in front of the whole CXL node."""
-    with Guest(MACHINES[request.param], cwd=ROOT, boot_timeout_s=900) as guest:
+    with Guest(MACHINES[request.param], cwd=ROOT) as guest:
         yield guest
 
 
 @pytest.fixture(scope="module")
 def parts(built: None) -> Iterator[Guest]:
     """A guest with two cards that leave parts of the node to nobody."""
-    with Guest(MACHINES["parts"], cwd=ROOT, boot_timeout_s=900) as guest:
+    with Guest(MACHINES["parts"], cwd=ROOT) as guest:
         yield guest
 
 

@@ -77,7 +77,7 @@ def test_torture_with_cards(tmp_path: Path) -> None:
     machine = dataclasses.replace(Machine.load("dram-cxl"), qemu_args=server.qemu_args())
     done = 0
     try:
-        with Guest(machine, kernel=kernel.image, boot_timeout_s=900) as guest:
+        with Guest(machine, kernel=kernel.image) as guest:
             end = time.monotonic() + 60 * MINUTES
             for script, names in itertools.cycle(TORTURE.items()):
                 torture(guest, script, names)

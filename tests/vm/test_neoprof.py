@@ -65,7 +65,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Resu
     server = WindowServer(tmp_path_factory.mktemp("neoprof"), model_cards())
     machine = dataclasses.replace(Machine.load("dram-cxl"), qemu_args=server.qemu_args())
     try:
-        with Guest(machine, kernel=kernel.image, boot_timeout_s=900, life_s=2 * LIMIT_S) as guest:
+        with Guest(machine, kernel=kernel.image, life_s=2 * LIMIT_S) as guest:
             found = run(guest, selected(request, request.param))
             assert server.failure is None, server.failure
             if request.param == DEBUG:

@@ -34,7 +34,7 @@ def guest(machine: Machine) -> Iterator[Guest]:
     """One boot for all checks."""
     subprocess.run(["make", "-s", "-C", ROOT / "fpga", "lab"], check=True)
     subprocess.run(["make", "-s", "-C", ROOT / "tests/workloads/suite"], check=True)
-    with Guest(machine, boot_timeout_s=900) as booted:
+    with Guest(machine) as booted:
         yield booted
 
 

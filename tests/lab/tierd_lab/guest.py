@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
+from tierd_lab.boot_watch import BootWatch
 from tierd_lab.command import CommandResult, GuestProcess, encode
 from tierd_lab.compose import AGENT_PORT, Share
 from tierd_lab.machine import Machine
@@ -31,13 +32,12 @@ from tierd_lab.session import GuestError, LabResult, run
 from tierd_lab.tail import Tail
 from tierd_lab.traffic import Traffic
 
-DEFAULT_BOOT_TIMEOUT_S: Final = 180.0
+DEFAULT_BOOT_TIMEOUT_S: Final = 900.0
+"""For hosts with little to spare; what never answers is seen before (`BootWatch`)."""
 DEFAULT_LIFE_S: Final = 4 * 3600.0
 _END_S: Final = 10.0
 _SEND_S: Final = 30
 _BOOTS: Final = 3
-_STUCK: Final = re.compile(r"kthread timer wakeup didn't happen")
-"""QEMU's emulation now and then loses a processor's timer for good: the guest goes no further."""
 _AGENT: Final = Path(__file__).resolve().parent / "agent.py"
 _SPLAT: Final = re.compile(
     r"WARNING: |BUG: |kernel BUG|Oops|general protection fault|"
@@ -57,8 +57,8 @@ class Guest:
         life_s: host seconds after which the guest is ended whatever happens.
 
     Attributes:
-        boots: how often it was started until it answered: again, up to three times, when its
-            kernel says that a processor's timer does not come.
+        boots: how often it was started until it answered: again, up to three times, when
+            `BootWatch` says that it never will.
         traffic: the exact memory traffic of a machine with cards or a cache, else None.
     """
 
@@ -94,6 +94,7 @@ class Guest:
             "cwd": "/",
         }
         self._boot_timeout_s = boot_timeout_s
+        self._stuck = ""
         self._console = Tail(65536)
         self._socket: socket.socket | None = None
         self._process: QemuProcess | None = None
@@ -132,28 +133,25 @@ class Guest:
         begin = time.monotonic()
         end = begin + self._boot_timeout_s
         while not self._answers(end):
-            stuck, error, console = self._is_stuck(), self._error, self.console
+            error, console = self._error, self.console
             self.close()
             for thread in self._threads:
                 thread.join(_END_S)
             # A thread that lives on would take the next guest for ended.
             late = time.monotonic() >= end or any(each.is_alive() for each in self._threads)
-            if stuck and not late:
+            if self._stuck and self.boots < _BOOTS and not late:
                 self._closing = self._over = False
-                self._error, self._process, self._console = None, None, Tail(65536)
+                self._error, self._process, self._console, self.pid = None, None, Tail(65536), 0
                 continue
             if error is not None:
                 raise error
             raise GuestError(
-                f"the guest {self.machine.name} did not answer within {self._boot_timeout_s:.0f} s "
-                f"and {self.boots} boots; the end of its console:\n{console[-2000:]}"
+                f"the guest {self.machine.name} did not answer in {time.monotonic() - begin:.0f} s "
+                f"and {self.boots} boots{f': {self._stuck}' if self._stuck else ''}; "
+                f"the end of its console:\n{console[-2000:]}"
             )
         self.boot_s = time.monotonic() - begin
         return self
-
-    def _is_stuck(self) -> bool:
-        """True while it must be started again."""
-        return self.boots < _BOOTS and _STUCK.search(self.console) is not None
 
     def _answers(self, end: float) -> bool:
         """Start QEMU and wait for the agent, until `end` of the host's clock."""
@@ -173,9 +171,14 @@ class Guest:
         for thread in self._threads:
             thread.daemon = True
             thread.start()
+        watch = BootWatch()
+        self._stuck = ""
         with self.changed:
-            while not (self._ready or self._over or self._is_stuck()):
+            while not (self._ready or self._over):
                 if (left := end - time.monotonic()) <= 0:
+                    break
+                self._stuck = watch.stuck(self.pid, self.console)
+                if self._stuck:
                     break
                 self.changed.wait(min(1.0, left))
             return self._ready
