@@ -61,7 +61,6 @@ TRIALS = (TRIAL, "overloaded_factor", math.inf)
 PROMISE = (TRIAL, "model_min_gain", 0.0)
 WHOLE = (CostRound, "_make_whole", lambda _: None)
 RESIDUAL = (ResidualLoad, "follow", _as_told)
-HOLD = (FEEDBACK, "balance_window_s", -1.0)
 MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "nothing": [],
     "trials": [TRIALS],
@@ -72,8 +71,6 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "both roll-backs": [SERIES, ALARM],
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
     "ramp-up": [(FEEDBACK, "first_line_fraction", 1.0)],
-    "model gain": [(FEEDBACK, "gain_weight", 0.0)],
-    "hold and margin": [HOLD],
     "noise estimate": [(REGRESSION, "standard_deviations", 0.0)],
     "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],
     "residual load": [RESIDUAL],
@@ -86,7 +83,7 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],
     "five heuristics": [TRIALS, PROMISE, SERIES, WHOLE, RESIDUAL],
-    "all": [TRIALS, PROMISE, SERIES, WHOLE, RESIDUAL, ALARM, HOLD],
+    "all": [TRIALS, PROMISE, SERIES, WHOLE, RESIDUAL, ALARM],
 }
 """What is switched off, by putting something else in the place of an attribute."""
 

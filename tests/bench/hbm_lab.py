@@ -53,7 +53,7 @@ def tell(name: str, figures: Mapping[str, Any]) -> None:
         told["moved pages"] = daemon["totals"]["migration_results"]
         told["lost samples"] = daemon["lost"]
         told["epochs"] = len(daemon["epochs"])
-        for key in ("alarms", "stood_still", "correlation", "pages"):
+        for key in ("alarms", "correlation", "pages"):
             told[key] = daemon[key]
     print(json.dumps(told), flush=True)
 

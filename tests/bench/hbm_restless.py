@@ -57,7 +57,6 @@ def half_hour(seed: int, minutes: float) -> dict[str, Any]:
         "most_moves_of_a_page": int(moves.max()),
         "most_by_residency": minutes * 60 / RESIDENCY_S,
         "watermarks_kept": bool(np.all(free >= low)),
-        "stood_still": policy.outcomes.stood_still,
         "alarms": policy.outcomes.alarms,
     }
     told["held"] = bool(

@@ -45,8 +45,6 @@ class Notes:
                 "known": self._known(),
                 "ways": self._ways(tick),
                 "allowance": round(self._policy.outcomes.allowance, 3),
-                "trust": round(self._policy.outcomes.trust, 3),
-                "margin": round(self._policy.outcomes.margin, 3),
                 "alarms": self._policy.outcomes.alarms,
                 "held": dict(tick.plan.notes),
             }
@@ -99,7 +97,6 @@ def main() -> int:
                 "alarms": out.alarms + policy.hill_climber.falls,
                 "slices": [policy.hill_climber.kept, policy.hill_climber.failed],
                 "correlation": out.correlation,
-                "stood_still": out.stood_still,
                 "pages": watch.as_json(),
                 "ticks": notes.ticks,
             }

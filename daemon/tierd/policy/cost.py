@@ -41,12 +41,11 @@ class CostPolicyState:
     Attributes:
         model: tiers, loads and their sources.
         loaded_ns: loaded latency by rank.
-        trust, margin: learned.
         correlation: of predicted with observed gains, NaN until known.
         predicted, observed: seconds saved a second, all epochs together.
         spent_s: seconds of moving in them.
         last_minute_s: seconds gained in the last minute.
-        standing: true while nothing is moved because the last minute lost.
+        standing: true while moves are taken back, to see whether that helps.
         suspected: tier name → how many times slower than it says it is thought to be.
         allowance: share of all lines that may change tier in an epoch.
         kept, failed: slices that were tried (`tierd.policy.perturbation`) and stayed, or went back.
@@ -55,8 +54,6 @@ class CostPolicyState:
 
     model: TierModel
     loaded_ns: tuple[float, ...]
-    trust: float
-    margin: float
     correlation: float
     predicted: float
     observed: float
@@ -78,7 +75,7 @@ class CostPolicy(Policy):
 
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
-        self.outcomes = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
+        self.outcomes = FeedbackController(settings.horizon_s, settings.epoch_s)
         self.hill_climber = HillClimber(settings.epoch_s, settings.watermarks.min_residency_s)
         self._folios = SplitHistory()
         self._residual = ResidualLoad()
@@ -124,8 +121,7 @@ class CostPolicy(Policy):
             work.keep_shares(tier)
         rule = Rule(
             horizon_s=self.settings.horizon_s,
-            trust=self.outcomes.trust,
-            margin=self.outcomes.margin,
+            margin=self.settings.margin,
             folio_s=self.outcomes.folio_s or COST.remap_s,
         )
         if self.outcomes.undo is not None:
@@ -203,8 +199,6 @@ class CostPolicy(Policy):
             loaded_ns=tuple(
                 float(each) for each in work.reported.loaded_ns(work.reported.load, work.weight)
             ),
-            trust=out.trust,
-            margin=out.margin,
             correlation=out.correlation,
             predicted=out.predicted,
             observed=out.observed,

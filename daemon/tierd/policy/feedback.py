@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves were predicted to save, and what was observed: the margin is learned from that.
+"""What moves were predicted to save, what was observed, and which moves are taken back.
 
 Time is cut into epochs. An epoch's predicted gain is the sum over its moves that
 were carried out. Its observed gain is taken one epoch later: what its pages, as they are
@@ -17,12 +17,6 @@ accesses are spread over memory as before (else a program does something else no
 than chance explains, they are taken back, which is a test. If the rate recovers, the tier that most
 lines had gone to is suspected to be as many times slower than it says as explains the loss, and the
 rule decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
-
-- `trust` follows the observed part of the predicted gain from epoch to epoch, between bounds;
-  the rule multiplies benefits with it. While nothing is moved it slowly returns to 1.
-- If over the last minute the gains, each lasting for the horizon, did not make up for the time
-  that moving took and for the losses, nothing is moved for an epoch, and the margin doubles;
-  good epochs bring it down again.
 """
 
 from __future__ import annotations
@@ -94,20 +88,17 @@ class _Open:
 class FeedbackController:
     """Compares what moves were predicted to save with what was observed."""
 
-    def __init__(self, margin: float, horizon_s: float, epoch_s: float) -> None:
-        self._least_margin = margin
+    def __init__(self, horizon_s: float, epoch_s: float) -> None:
         self._horizon_s = horizon_s
         self._epoch_ns = int(epoch_s * 1e9)
         self.half_life_s = FEEDBACK.half_life_s
         """Of what `Now.spread` tells."""
-        self.margin = margin
-        self.trust = 1.0
         self.epochs: deque[Epoch] = deque(maxlen=bounds.FEEDBACK_EPOCHS)
         self.predicted = self.observed = self.spent_s = 0.0
         """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
         self.folio_s: float | None = None
         """What moving was seen to cost a folio."""
-        self.stood_still = self.alarms = 0
+        self.alarms = 0
         self.allowance = FEEDBACK.first_line_fraction
         """Share of all lines that may change tier in an epoch."""
         self.suspected: dict[str, float] = {}
@@ -128,7 +119,6 @@ class FeedbackController:
         self._begun_ns = 0
         self._rates: list[float] = []
         self._rate = 0.0
-        self._still_until_ns = 0
 
     @property
     def correlation(self) -> float:
@@ -140,7 +130,7 @@ class FeedbackController:
 
     def last_minute_s(self, now_ns: int) -> float:
         """Seconds gained by the moves of the last minute."""
-        since = now_ns - int(FEEDBACK.balance_window_s * 1e9)
+        since = now_ns - 60 * 10**9
         return sum(e.gain_s(self._horizon_s) for e in self.epochs if e.end_ns >= since)
 
     @property
@@ -207,7 +197,7 @@ class FeedbackController:
         now.pages += count
 
     def update(self, time_ns: int, now: Now) -> bool:
-        """The present state of memory; true to stand still."""
+        """The present state of memory; true while moves are taken back to see whether it helps."""
         if not self._begun_ns:
             self._begun_ns = time_ns
         self._rates.append(now.lines_per_s)
@@ -237,10 +227,8 @@ class FeedbackController:
                 self._series.add(
                     self._before.page, self._before.source, self._before.lines, self._before.waits
                 )
-            else:
-                self._believe(FEEDBACK.gain_recovery * (1 - self.trust))
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
-        return time_ns < self._still_until_ns or self._test is not None
+        return self._test is not None
 
     def _settle(self, time_ns: int, epoch: _Open, rate: float, now: Now) -> None:
         assert epoch.page is not None
@@ -263,16 +251,6 @@ class FeedbackController:
         self.predicted += epoch.predicted
         self.observed += observed
         self.spent_s += epoch.spent_s
-        if epoch.predicted > 0:
-            least, most = FEEDBACK.min_observed_ratio, FEEDBACK.max_observed_ratio
-            part = min(most, max(least, observed / epoch.predicted))
-            self._believe(FEEDBACK.gain_weight * (part - self.trust))
-        if self.last_minute_s(time_ns) < 0:
-            self.margin = min(FEEDBACK.max_margin, 2 * max(self.margin, 0.1))
-            self.stood_still += 1
-            self._still_until_ns = time_ns + self._epoch_ns
-        elif observed > 0:
-            self.margin = max(self._least_margin, 0.8 * self.margin)
 
     def _observe_gain(self, rate: float, *, moved: bool) -> None:
         """Take a whole series of moves back that lost little by little."""
@@ -322,6 +300,3 @@ class FeedbackController:
             for name, times in self.suspected.items()
         }
         self.suspected = {name: times for name, times in faded.items() if times > 1.05}
-
-    def _believe(self, change: float) -> None:
-        self.trust = min(FEEDBACK.max_gain, max(FEEDBACK.min_gain, self.trust + change))

@@ -43,8 +43,8 @@ class Bids:
 
     Attributes:
         tier: int64[n] ranks. size: int64[n] bytes.
-        gain: float64[n, tiers] seconds that all accesses over the horizon save there, trusted
-            and less their doubt; negative: lose.
+        gain: float64[n, tiers] seconds that all accesses over the horizon save there,
+            less their doubt; negative: lose.
         cost: float64[n, tiers] seconds that the move takes, times 1 + margin.
     """
 
@@ -255,7 +255,7 @@ def _bids(work: CostRound, rule: Rule, at: I64Array) -> Bids:
     return Bids(
         tier=tier,
         size=size,
-        gain=rule.trust * rule.horizon_s * rate * unit * 1e-9,
+        gain=rule.horizon_s * rate * unit * 1e-9,
         cost=(1 + rule.margin) * (copy + rule.folio_s),
     )
 

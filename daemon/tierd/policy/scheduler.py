@@ -42,14 +42,12 @@ class Rule:
 
     Attributes:
         horizon_s: how long accesses are expected to go on.
-        trust: of predicted benefit, what has been observed, lately.
         margin: relative to the cost, by which the benefit must exceed it.
         folio_s: seconds that a move costs for each folio, beside the copy.
         least: part of what is waited that the end of all moves must save.
     """
 
     horizon_s: float
-    trust: float
     margin: float
     folio_s: float
     least: float = 0.0
@@ -137,7 +135,7 @@ class MigrationScheduler:
         unit = np.where(nearer > 0, kinds.short[:, None], kinds.long[:, None]) * nearer
         unit += kinds.moved[:, None] * (crowd[here][:, None] - crowd[None, :])
         rate = np.where(unit > 0, kinds.low[:, None], kinds.high[:, None])
-        benefit = rule.trust * rule.horizon_s * rate * unit * 1e-9
+        benefit = rule.horizon_s * rate * unit * 1e-9
         net = np.asarray(benefit - (1 + rule.margin) * self._cost())
         net[np.arange(len(kinds)), here] = -np.inf
         return net
@@ -224,8 +222,7 @@ class MigrationScheduler:
         return max(0.0, self._target().saved / waited) if waited > 0 and len(self.kinds) else 0.0
 
     def _target(self) -> Target:
-        worth = self.rule.horizon_s * self.rule.trust
-        cost = (1 + self.rule.margin) / worth * self._cost()
+        cost = (1 + self.rule.margin) / self.rule.horizon_s * self._cost()
         # What is too cold to be worth its own move will have to give way again, but in the last.
         idle_s = self.model.idle_ns * 1e-9
         cold = self.kinds.lines * (idle_s.max() - idle_s.min()) < cost.min(axis=1)
@@ -236,7 +233,7 @@ class MigrationScheduler:
     def _worth(self, target: Target) -> bool:
         """Whether the end saves more than all moves to it cost."""
         spent = float((self._cost() * target.flow).sum())
-        saved = self.rule.horizon_s * self.rule.trust * target.saved
+        saved = self.rule.horizon_s * target.saved
         if target.saved < self.rule.least * self.waiting(self.load, self.weight):
             return False
         return bool(target.flow.any()) and saved > (1 + self.rule.margin) * spent

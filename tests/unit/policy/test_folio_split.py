@@ -265,7 +265,7 @@ def test_a_split_pays_more_the_fewer_pages_are_busy() -> None:
         doubt=np.zeros(n),
         byte_s=np.full(2, 1e-10),
         price=np.array([1e-8, 0.0]),
-        rule=Rule(10.0, 1.0, 0.5, COST.remap_s),
+        rule=Rule(10.0, 0.5, COST.remap_s),
     )
     assert np.all(np.diff(gain) < 0)
     assert set(dest) == {0}
@@ -280,7 +280,7 @@ def is_split(busy: float, lines: float, doubt: float) -> bool:
         doubt=np.array([doubt]),
         byte_s=np.full(2, 1e-10),
         price=np.array([1e-8, 0.0]),
-        rule=Rule(10.0, 1.0, 0.5, COST.remap_s),
+        rule=Rule(10.0, 0.5, COST.remap_s),
     )
     return bool(np.isfinite(gain[0]))
 

@@ -69,54 +69,6 @@ class FeedbackTuning:
         meaning="This fraction of the derating of a tier is left after an epoch.",
         evidence="assumption",
     )
-    gain_weight: float = tuned(
-        0.25,
-        unit="ratio",
-        meaning="The model gain follows an epoch with this weight.",
-        evidence="assumption",
-    )
-    gain_recovery: float = tuned(
-        0.01,
-        unit="ratio",
-        meaning="The model gain returns towards 1 with this weight in an epoch without moves.",
-        evidence="assumption",
-    )
-    min_observed_ratio: float = tuned(
-        -1.0,
-        unit="ratio",
-        meaning="The observed part of a predicted gain counts as at least this.",
-        evidence="assumption",
-    )
-    max_observed_ratio: float = tuned(
-        2.0,
-        unit="ratio",
-        meaning="The observed part of a predicted gain counts as at most this.",
-        evidence="assumption",
-    )
-    min_gain: float = tuned(
-        0.1,
-        unit="ratio",
-        meaning="The model gain is at least this.",
-        evidence="assumption",
-    )
-    max_gain: float = tuned(
-        1.5,
-        unit="ratio",
-        meaning="The model gain is at most this.",
-        evidence="assumption",
-    )
-    max_margin: float = tuned(
-        16.0,
-        unit="ratio",
-        meaning="The margin of a move over its cost grows to at most this after losses.",
-        evidence="assumption",
-    )
-    balance_window_s: float = tuned(
-        60.0,
-        unit="s",
-        meaning="The margin grows when the moves of the last so many seconds have lost time.",
-        evidence="assumption",
-    )
 
 
 FEEDBACK: Final = FeedbackTuning()

@@ -58,8 +58,6 @@ def set_cost(values: Values, names: Sequence[str], sight: CostPolicyState) -> No
     values.set(f.COST_PREDICTED, sight.predicted)
     values.set(f.COST_OBSERVED, sight.observed)
     values.set(f.COST_MINUTE, sight.last_minute_s)
-    values.set(f.COST_TRUST, sight.trust)
-    values.set(f.COST_MARGIN, sight.margin)
     values.set(f.COST_STANDING, sight.standing)
     if math.isfinite(sight.correlation):
         values.set(f.COST_CORRELATION, sight.correlation)
@@ -89,8 +87,6 @@ def cost_of(tiers: TierMap, sight: CostPolicyState) -> dict[str, Any]:
         "spent_seconds": sight.spent_s,
         "last_minute_gain_seconds": sight.last_minute_s,
         "rank_correlation": sight.correlation if math.isfinite(sight.correlation) else None,
-        "trust": sight.trust,
-        "margin": sight.margin,
         "standing_still": sight.standing,
         "suspected": dict(sight.suspected),
         "slices_kept": sight.kept,

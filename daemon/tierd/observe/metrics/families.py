@@ -265,9 +265,7 @@ COST_MINUTE = _gauge(
 COST_CORRELATION = _gauge(
     "tierd_cost_rank_correlation_ratio", "Of predicted with observed gains; absent until known."
 )
-COST_TRUST = _gauge("tierd_cost_model_gain_ratio", "Share of a predicted gain that is believed.")
-COST_MARGIN = _gauge("tierd_cost_margin_ratio", "By how much a gain must exceed its cost.")
-COST_STANDING = _gauge("tierd_cost_hold", "1 while nothing moves, as moves lost.")
+COST_STANDING = _gauge("tierd_cost_hold", "1 while moves are taken back.")
 
 FAMILIES: Final[dict[str, Family]] = _ALL
 """All of them, by name, in the order they are served."""
