@@ -324,6 +324,51 @@ def test_a_running_kdamond_conflicts_and_an_idle_one_does_not(fake: MakeHost) ->
     assert ask(host, "conflict.damon").status is Status.CLEAR
 
 
+@pytest.mark.parametrize(
+    ("release", "lands"), [("6.10.1", False), ("6.12.95", True), ("7.2.13", True), ("7.3.4", False)]
+)
+def test_schemes_that_migrate_conflict_and_old_ones_miss_their_node(
+    fake: MakeHost, release: str, lands: bool
+) -> None:
+    schemes = f"{DAMON}/0/contexts/0/schemes"
+    files = {
+        "proc/sys/kernel/osrelease": release,
+        f"{DAMON}/nr_kdamonds": "1",
+        f"{DAMON}/0/contexts/nr_contexts": "1",
+        f"{schemes}/nr_schemes": "2",
+        f"{schemes}/0/action": "stat",
+        f"{schemes}/1/action": "migrate_hot",
+    }
+    found = ask(fake(files), "conflict.damon_migrate")
+    assert found.status is Status.CONFLICT
+    assert found.reason.startswith("schemes move pages beside tierd (kdamond 0: migrate_hot)")
+    assert ("may land on another one" in found.reason) is lands
+    files[f"{schemes}/1/action"] = "stat"
+    assert status_of(fake(files), "conflict.damon_migrate") == "clear"
+
+
+MEMMAP = "sys/module/memory_hotplug/parameters/memmap_on_memory"
+
+
+@pytest.mark.parametrize("switch", ["Y", "force"])
+def test_page_descriptors_in_slow_memory_are_told_of(fake: MakeHost, switch: str) -> None:
+    dax = "sys/bus/dax/devices/dax0.0"
+    device = {f"{dax}/target_node": "1", f"{dax}/memmap_on_memory": "1"}
+    found = ask(fake({MEMMAP: switch, **device}), "memory.memmap")
+    assert found.status is Status.NO
+    assert "dax0.0 lie on the device" in found.reason
+    assert f"/{dax}/memmap_on_memory" in found.hint
+    for files in (
+        device,
+        {MEMMAP: "N", **device},
+        {MEMMAP: switch, **device, f"{dax}/memmap_on_memory": "0"},
+    ):
+        assert status_of(fake(files), "memory.memmap") == "yes"
+    fast = {MEMMAP: switch, **device, f"{dax}/target_node": "0"}
+    assert status_of(fake(fast), "memory.memmap") == "unknown"
+    assert status_of(fake({MEMMAP: switch}), "memory.memmap") == "unknown"
+
+
 @pytest.mark.parametrize("module", ["damon_reclaim", "damon_lru_sort", "damon_stat"])
 def test_kernel_modules_that_use_damon_conflict(fake: MakeHost, module: str) -> None:
     path = f"sys/module/{module}/parameters/enabled"
