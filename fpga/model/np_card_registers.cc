@@ -181,10 +181,10 @@ bool CardModel::write_vendor(uint32_t offset, uint64_t data, uint64_t mask)
 		vendor_config_ = merge(vendor_config_, data, mask & kVendorConfigKept);
 		return true;
 	case NEOPROF_VENDOR_COMMAND:
-		if (set & NEOPROF_VENDOR_COMMAND_CLEAR_MASK)
-			sketch_.clear();
 		if (set & NEOPROF_VENDOR_COMMAND_SNAPSHOT_MASK)
 			snapshot();
+		if (set & NEOPROF_VENDOR_COMMAND_CLEAR_MASK)
+			sketch_.clear();
 		return true;
 	case NEOPROF_VENDOR_CONFIG_ERROR:
 		config_error_ &= ~set;
@@ -193,7 +193,7 @@ bool CardModel::write_vendor(uint32_t offset, uint64_t data, uint64_t mask)
 		rank_ = merge(rank_, data, mask & NEOPROF_VENDOR_ERROR_RANK_RANK_MASK);
 		return true;
 	case NEOPROF_VENDOR_BUS_ERRORS:
-		bus_errors_ = 0;
+		bus_errors_ &= data | ~mask;
 		return true;
 	default:
 		return false;

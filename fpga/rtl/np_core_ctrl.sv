@@ -86,6 +86,11 @@ module np_core_ctrl
               applied_o = 1'b1;
             end
             OpSnapshot: snapshot_o = 1'b1;
+            OpSnapshotClear: begin
+              snapshot_o = 1'b1;
+              clear = 1'b1;
+              applied_o = 1'b1;
+            end
             default: ;
           endcase
         end

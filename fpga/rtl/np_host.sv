@@ -56,7 +56,9 @@ module np_host
 
   logic enabled, locked, refuse, head_we, head_error, was_reset, current;
   logic clear_pending, snapshot_pending, head_pending, threshold_pending;
-  logic range_locked, ignored, rank_set_q;
+  logic range_locked, ignored, up_q, irq_q;
+  logic awready, wready, arready;
+  logic [1:0] bus_errors;
   logic bound_start, bound_busy, bad_rank, bound_valid;
   logic [15:0] operation;
   logic [5:0] error;
@@ -67,19 +69,19 @@ module np_host
   np_regs u_regs (
     .clk(clk_i),
     .arst_n(rst_ni),
-    .s_axil_awready(axil_awready_o),
-    .s_axil_awvalid(axil_awvalid_i),
+    .s_axil_awready(awready),
+    .s_axil_awvalid(axil_awvalid_i && up_q),
     .s_axil_awaddr(axil_awaddr_i),
     .s_axil_awprot('0),
-    .s_axil_wready(axil_wready_o),
-    .s_axil_wvalid(axil_wvalid_i),
+    .s_axil_wready(wready),
+    .s_axil_wvalid(axil_wvalid_i && up_q),
     .s_axil_wdata(axil_wdata_i),
     .s_axil_wstrb(axil_wstrb_i),
     .s_axil_bready(axil_bready_i),
     .s_axil_bvalid(axil_bvalid_o),
     .s_axil_bresp(axil_bresp_o),
-    .s_axil_arready(axil_arready_o),
-    .s_axil_arvalid(axil_arvalid_i),
+    .s_axil_arready(arready),
+    .s_axil_arvalid(axil_arvalid_i && up_q),
     .s_axil_araddr(axil_araddr_i),
     .s_axil_arprot('0),
     .s_axil_rready(axil_rready_i),
@@ -178,11 +180,20 @@ module np_host
     .bin_o(bound_bin)
   );
 
-  // The rank's value after a reset depends on a parameter: written in the first cycle.
+  // In reset and in the cycle after it the bus takes nothing, for what it took then it would not
+  // answer. The rank's value after a reset depends on a parameter: written in that cycle.
   always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) rank_set_q <= 1'b0;
-    else rank_set_q <= 1'b1;
+    if (!rst_ni) up_q <= 1'b0;
+    else up_q <= 1'b1;
   end
+
+  assign axil_awready_o = awready && up_q;
+  assign axil_wready_o = wready && up_q;
+  assign axil_arready_o = arready && up_q;
+
+  // A refused write and read may be answered in the cycle of a write that is ignored.
+  assign bus_errors = 2'(ignored) + 2'(axil_bvalid_o && axil_bready_i && axil_bresp_o[1]) +
+      2'(axil_rvalid_o && axil_rready_i && axil_rresp_o[1]);
 
   assign filled = current ? tail_i - hw_out.chmu0.hotlist.head.value[PtrW-1:0] : '0;
 
@@ -228,18 +239,25 @@ module np_host
     hw_in.vendor.config_error.error_rank.hwset = bad_rank;
     hw_in.vendor.config_error.range_locked.hwset = range_locked;
     hw_in.vendor.error_rank.rank.next = 32'(1 << (IdxW - 1));
-    hw_in.vendor.error_rank.rank.we = !rank_set_q;
+    hw_in.vendor.error_rank.rank.we = !up_q;
     hw_in.vendor.error_bound.low.next = bound_valid ? hist_low(bound_bin) : '0;
     hw_in.vendor.error_bound.high.next = bound_valid ? hist_high(bound_bin) : '0;
     hw_in.vendor.error_bound.bin.next = bound_valid ? bound_bin : '0;
     hw_in.vendor.error_bound.valid.next = bound_valid;
-    hw_in.vendor.bus_errors.count.incr = ignored ||
-        (axil_bvalid_o && axil_bready_i && axil_bresp_o[1]) ||
-        (axil_rvalid_o && axil_rready_i && axil_rresp_o[1]);
+    hw_in.vendor.bus_errors.count.incr = bus_errors != '0;
+    hw_in.vendor.bus_errors.count.incrvalue = bus_errors;
     hw_in.vendor.threshold_in_force.threshold.next = threshold;
   end
 
-  assign irq_o =
-      (hw_out.chmu0.status.overflow.value && hw_out.chmu0.cfg0.overflow_int_enable.value) ||
-      (hw_out.chmu0.status.fill.value && hw_out.chmu0.cfg0.fill_int_enable.value);
+  // From a flop, so that it may be used as an edge.
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) irq_q <= 1'b0;
+    else begin
+      irq_q <=
+          (hw_out.chmu0.status.overflow.value && hw_out.chmu0.cfg0.overflow_int_enable.value) ||
+          (hw_out.chmu0.status.fill.value && hw_out.chmu0.cfg0.fill_int_enable.value);
+    end
+  end
+
+  assign irq_o = irq_q;
 endmodule

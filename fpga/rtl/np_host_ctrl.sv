@@ -62,6 +62,8 @@ module np_host_ctrl
   cnt_t sent_d, sent_q, threshold_d, threshold_q;
   logic enabled_d, enabled_q, generation_d, generation_q;
   logic reset_d, reset_q, clear_d, clear_q, snapshot_d, snapshot_q, head_pend_d, head_pend_q;
+  logic clear_first_d, clear_first_q, disable_d, disable_q, enable_q;
+  logic snapshot_sent, clear_sent, enabling;
   logic written_q, head_ok;
   logic [PtrW-1:0] head_d, head_q, ahead, filled;
   logic bad_threshold, new_threshold;
@@ -90,6 +92,7 @@ module np_host_ctrl
     endcase
   end
 
+  assign enabling = state_q == StWait && op_q == OpEnable;
   assign current_o = generation_i == generation_q;
   assign ahead = head_i[PtrW-1:0] - head_q;
   assign filled = current_o ? tail_i - head_q : '0;
@@ -106,6 +109,10 @@ module np_host_ctrl
     reset_d = reset_q | reset_i;
     clear_d = clear_q | clear_i;
     snapshot_d = snapshot_q | snapshot_i;
+    // Of two commands that wait, the one that was written first goes first.
+    clear_first_d = clear_first_q | (snapshot_i && clear_q && !snapshot_q);
+    // Enable that falls and rises again while another command is on its way is a pair of commands.
+    disable_d = disable_q | (enable_q && !enable_i && (enabled_q || enabling));
     head_pend_d = head_pend_q;
     head_d = head_q;
     send_o = 1'b0;
@@ -128,7 +135,7 @@ module np_host_ctrl
           reset_d = reset_i;
           generation_d = !generation_q;
           state_d = StReset;
-        end else if (enabled_q && !enable_i) begin
+        end else if (enabled_q && (disable_q || !enable_i)) begin
           op_d = OpDisable;
         end else if (!enabled_q && enable_i && bad == '0) begin
           op_d = OpEnable;
@@ -137,9 +144,14 @@ module np_host_ctrl
         end else if (head_pend_q) begin
           op_d = OpHead;
           head_pend_d = written_q && head_ok;
+        end else if (clear_q && snapshot_q && !clear_first_q) begin
+          op_d = OpSnapshotClear;
+          clear_d = clear_i;
+          snapshot_d = snapshot_i;
         end else if (clear_q) begin
           op_d = OpClear;
           clear_d = clear_i;
+          clear_first_d = 1'b0;
         end else if (snapshot_q) begin
           op_d = OpSnapshot;
           snapshot_d = snapshot_i;
@@ -157,9 +169,12 @@ module np_host_ctrl
               enabled_d = 1'b1;
               threshold_d = sent_q;
             end
-            OpDisable: enabled_d = 1'b0;
+            OpDisable: begin
+              enabled_d = 1'b0;
+              disable_d = 1'b0;
+            end
             OpThreshold: threshold_d = sent_q;
-            OpSnapshot: begin
+            OpSnapshot, OpSnapshotClear: begin
               bound_start_o = 1'b1;
               state_d = StBound;
             end
@@ -172,6 +187,7 @@ module np_host_ctrl
         if (!busy_i && current_o) begin
           state_d = StIdle;
           enabled_d = 1'b0;
+          disable_d = 1'b0;
           was_reset_o = 1'b1;
           head_d = '0;
           head_pend_d = 1'b0;
@@ -191,6 +207,7 @@ module np_host_ctrl
       enabled_q <= 1'b0;
       generation_q <= 1'b0;
       {reset_q, clear_q, snapshot_q, head_pend_q, written_q} <= '0;
+      {clear_first_q, disable_q, enable_q} <= '0;
       head_q <= '0;
     end else begin
       state_q <= state_d;
@@ -203,6 +220,9 @@ module np_host_ctrl
       clear_q <= clear_d;
       snapshot_q <= snapshot_d;
       head_pend_q <= head_pend_d;
+      clear_first_q <= clear_first_d;
+      disable_q <= disable_d;
+      enable_q <= enable_i;
       written_q <= head_written_i;
       head_q <= head_d;
     end
@@ -234,9 +254,11 @@ module np_host_ctrl
   assign head_we_o = (written_q && !head_ok) || was_reset_o;
   assign head_error_o = written_q && !head_ok && !was_reset_o;
   assign error_o = refuse_o ? bad : {enabled_q && bad_threshold, 5'd0};
-  assign clear_pending_o = clear_i || clear_q || (state_q == StWait && op_q == OpClear);
-  assign snapshot_pending_o = snapshot_i || snapshot_q || (state_q == StWait && op_q == OpSnapshot)
-      || state_q == StBound;
+  assign snapshot_sent = op_q == OpSnapshot || op_q == OpSnapshotClear;
+  assign clear_sent = op_q == OpClear || op_q == OpSnapshotClear;
+  assign clear_pending_o = clear_i || clear_q || (state_q == StWait && clear_sent);
+  assign snapshot_pending_o = snapshot_i || snapshot_q || (state_q == StWait && snapshot_sent) ||
+      state_q == StBound;
   assign head_pending_o = written_q || head_pend_q || (state_q == StWait && op_q == OpHead);
   assign threshold_pending_o = new_threshold;
 
@@ -244,6 +266,6 @@ module np_host_ctrl
     operation_o = '0;
     if (reset_i || reset_q || state_q == StReset) operation_o = OperationReset;
     else if (enable_i && !enabled_q) operation_o = OperationEnable;
-    else if (!enable_i && enabled_q) operation_o = OperationDisable;
+    else if (enabled_q && (disable_q || !enable_i)) operation_o = OperationDisable;
   end
 endmodule

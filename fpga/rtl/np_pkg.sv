@@ -86,7 +86,8 @@ package np_pkg;
     OpThreshold,
     OpHead,
     OpClear,
-    OpSnapshot
+    OpSnapshot,
+    OpSnapshotClear  // both at one moment: the snapshot is of all before the new epoch
   } op_e;
 
   // Command from the register side. cfg.threshold alone is used by OpThreshold, head by OpHead.

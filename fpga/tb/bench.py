@@ -266,6 +266,29 @@ class Bench:
         await self.write(regs.CHMU0_HOTLIST, tail, 0x03)
         return count
 
+    async def end_epoch_under_load(self, pairs: list[Pair]) -> None:
+        """Right after `configure`: snapshot and clear in one write while pairs are played.
+
+        The snapshot must be of the requests before the new epoch, which has all others.
+        """
+        both = regs.VENDOR_COMMAND_CLEAR_MASK | regs.VENDOR_COMMAND_SNAPSHOT_MASK
+        await self.play(pairs)
+        await ClockCycles(self.dut.mem_clk_i, random.randrange(40))
+        await self.bus_write(regs.VENDOR_COMMAND, both)
+        await self.settle()
+        assert int(self.dut.playing_o.value), "the stream ended before the command: too short"
+        first = _starts(pairs)[await self.bus_read(regs.SNAPSHOT_OFFERED)]
+        self._model_push(pairs[:first])
+        self.model.write(regs.VENDOR_COMMAND, both)
+        for register in range(regs.SNAPSHOT_READ_BEATS, regs.SNAPSHOT_SKIPPED_RUN + 8, 8):
+            if register != regs.SNAPSHOT_APPLIED_AT:
+                await self.same(register)
+        for bin_ in range(regs.HISTOGRAM_BIN_COUNT):
+            await self.same(regs.HISTOGRAM_BIN + 8 * bin_)
+        await self.played()
+        self._model_push(pairs[first:])
+        await self.snapshot_same()
+
     async def command_under_load(self, pairs: list[Pair], address: int, data: int) -> None:
         """Write one command while pairs are played, snapshot still under load, compare both.
 

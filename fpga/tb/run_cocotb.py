@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 FPGA = Path(__file__).resolve().parent.parent
-MODULES = ("test_registers", "test_datapath", "test_runs")
+MODULES = ("test_registers", "test_commands", "test_datapath", "test_runs")
 SIMULATOR = "Vnp_tb"
 
 

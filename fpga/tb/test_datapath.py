@@ -116,6 +116,18 @@ async def epoch_changes_under_full_load(dut: Any) -> None:
 
 
 @cocotb.test()
+async def an_epoch_that_is_read_and_ended_under_full_load(dut: Any) -> None:
+    """Each request is in exactly one of the epochs' snapshots."""
+    bench = Bench(dut)
+    await bench.start()
+    rng = random.Random(SEED + 7)
+    for step in range(ROUNDS // 2):
+        await bench.configure(4, conservative=step % 2)
+        pairs = random_pairs(rng, 6000, pages=rng.choice((1, 2, 6, 60)), idle=0.0)
+        await bench.end_epoch_under_load(pairs)
+
+
+@cocotb.test()
 async def threshold_changes_mid_stream_and_clears_nothing(dut: Any) -> None:
     """Counters stand, reports follow the new threshold from one request on."""
     bench = Bench(dut)

@@ -1438,15 +1438,15 @@ module np_regs (
         automatic logic load_next_c;
         next_c = field_storage.vendor.bus_errors.count.value;
         load_next_c = '0;
-        if(decoded_reg_strb.vendor.bus_errors && decoded_req_is_wr) begin // SW write clear
-            next_c = '0;
+        if(decoded_reg_strb.vendor.bus_errors && decoded_req_is_wr) begin // SW write 0 clear
+            next_c = field_storage.vendor.bus_errors.count.value & (decoded_wr_data[31:0] | ~decoded_wr_biten[31:0]);
             load_next_c = '1;
         end
         if(hwif_in.vendor.bus_errors.count.incr) begin // increment
-            if(((33)'(next_c) + 32'h1) > 32'hffffffff) begin // up-counter saturated
+            if(((33)'(next_c) + hwif_in.vendor.bus_errors.count.incrvalue) > 32'hffffffff) begin // up-counter saturated
                 next_c = 32'hffffffff;
             end else begin
-                next_c = next_c + 32'h1;
+                next_c = next_c + hwif_in.vendor.bus_errors.count.incrvalue;
             end
             load_next_c = '1;
         end

@@ -229,6 +229,7 @@ package np_regs_pkg;
 
     typedef struct {
         logic incr;
+        logic [1:0] incrvalue;
     } vendor_block__bus_errors__count__in_t;
 
     typedef struct {
