@@ -33,11 +33,13 @@ _Static_assert(sizeof(struct slot) == 16, "a slot is a quarter of a cache line")
 enum {
 	SLOTS_PER_LINE = 4,
 	FLAG_HUGE = 0x80,
+	/* No query of a node's pages finds it. */
+	FLAG_HELD = 0x40,
 	EPOCH_MASK = 0x07,
 	EPOCHS = 7,
 	/* A move more ticks ago than this (68 min) counts as never. */
 	TICKS_REMEMBERED = 1 << 15,
-	/* Node number of a free slot; no node has it. */
+	/* Node number of a free slot, or of one that is held; no node has it. */
 	NO_TAG = TIERD_NODE_UNPLACED,
 	TAGS_AT_ONCE = 64,
 	/* Of the bits of a float; the least value that differs from 0 is 2^-30. */
@@ -148,11 +150,12 @@ static inline unsigned int counted_at(uint8_t node)
 	return (uint8_t)(node + 1);
 }
 
-/* Call it after a slot was added, removed or moved, or its node or heat changed. */
+/* Call it after a slot was added, removed or moved, or its node, heat or FLAG_HELD changed. */
 static inline void tag_slot(struct tierd_heat *heat, const struct slot *slot)
 {
 	const uint64_t at = (uint64_t)(slot - heat->slots);
-	const uint8_t node = slot->inverted != 0 ? slot->node : NO_TAG;
+	const bool seen = slot->inverted != 0 && (slot->flags & FLAG_HELD) == 0;
+	const uint8_t node = seen ? slot->node : NO_TAG;
 	const uint8_t warmth = warmth_of(slot->heat);
 	const uint8_t old_node = heat->tags.node[at], old_warmth = heat->tags.warmth[at];
 

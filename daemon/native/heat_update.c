@@ -197,6 +197,34 @@ void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tier
 	}
 }
 
+static void set_held(struct tierd_heat *heat, struct slot *slot, bool held)
+{
+	slot->flags = (uint8_t)(held ? slot->flags | FLAG_HELD : slot->flags & ~FLAG_HELD);
+	tag_slot(heat, slot);
+}
+
+void tierd_heat_hold(struct tierd_heat *heat, const struct tierd_span *span, size_t n, int held)
+{
+	bool pages = true;
+
+	/* Single pages are found by their keys. */
+	for (size_t i = 0; i < n; i++)
+		pages = pages && span[i].end - span[i].start == 1;
+	for (size_t i = 0; pages && i < n; i++) {
+		struct slot *slot = table_find(heat, span[i].start);
+
+		if (slot != NULL)
+			set_held(heat, slot, held != 0);
+	}
+	for (uint64_t i = 0; !pages && i < slot_count(heat); i++) {
+		struct slot *slot = &heat->slots[i];
+		const size_t at = slot_used(slot) ? span_at(span, n, slot_key(slot)) : n;
+
+		if (at < n && span[at].start <= slot_key(slot))
+			set_held(heat, slot, held != 0);
+	}
+}
+
 /* Whether the table takes it: above 0, and no more than that; the bits of these are in order. */
 static inline bool counts(float count)
 {

@@ -58,6 +58,11 @@ void tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8
 void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
 		     size_t n);
 /*
+ * No query of a node finds the folios whose first pages are in spans of keys, which ascend and are
+ * apart, as long as they are held; or they are found again.
+ */
+void tierd_heat_hold(struct tierd_heat *heat, const struct tierd_span *span, size_t n, int held);
+/*
  * huge: huge folios only, not all. among: a byte for each target number, 0 leaves its pages out;
  * NULL: all count.
  */

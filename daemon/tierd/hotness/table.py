@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import threading
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ from tierd.core import bounds
 from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import I16Array, MigrationResult, U8Array
-from tierd.core.pagekey import BoolArray, U64Array
+from tierd.core.pagekey import BoolArray, U64Array, target_of
 from tierd.hotness.view import HeatStats, PageSet
 
 
@@ -25,6 +27,13 @@ def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any
 
 def _pointer(kind: str, values: npt.NDArray[Any]) -> Any:
     return ffi.from_buffer(kind, values) if len(values) else ffi.NULL
+
+
+_COLUMNS: Final = tuple(each.name for each in dataclasses.fields(PageSet))
+
+
+def _taken(pages: PageSet, index: npt.NDArray[np.intp]) -> PageSet:
+    return PageSet(*(getattr(pages, name)[index] for name in _COLUMNS))
 
 
 class _Buffers:
@@ -86,6 +95,7 @@ class HeatTable:
         self._stats = lib.tierd_heat_stats(self._heat)
         self._lock = threading.Lock()
         self._space = _Buffers(bounds.HEAT_FOLIOS)
+        self._limits = np.empty(0, np.int64)
 
     def ingest(self, batch: AccessBatch) -> None:
         """Add a source's batch, and advance time to the batch's.
@@ -182,6 +192,33 @@ class HeatTable:
                 len(page),
             )
 
+    def hold(self, spans: U64Array, held: bool) -> None:
+        """Have queries of nodes leave folios out, or find them again.
+
+        A folio that is tracked from now on is found. `lookup` and `where` find held ones, too.
+
+        Args:
+            spans: uint64[n, 2] page keys [start, end), which ascend and are apart; the first page
+                of a folio counts.
+            held: whether they are left out.
+        """
+        given = _array(spans, np.uint64)
+        with self._lock:
+            lib.tierd_heat_hold(
+                self._heat, _pointer("struct tierd_span[]", given), len(given), held
+            )
+
+    def limit(self, targets: U64Array, pages: U64Array) -> None:
+        """Have each query of a node find no more pages of some targets than they may move.
+
+        Args:
+            targets: uint64[n] numbers; all others are without a limit from now on.
+            pages: uint64[n] 4 KiB pages.
+        """
+        limits = np.full(MAX_TARGETS if len(targets) else 0, -1)
+        limits[targets.astype(np.intp)] = pages.astype(np.int64)
+        self._limits = limits
+
     def fade(self, half_lives: float) -> None:
         """Cool all heat by so many half-lives at once; a negative number raises it."""
         with self._lock:
@@ -215,18 +252,17 @@ class HeatTable:
 
         Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
         """
-        return self._select(_checked(node), n, hottest=True, min_heat=min_heat, among=among)
+        return self._within(_checked(node), n, among, hottest=True, min_heat=min_heat)
 
     def folios(
         self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
     ) -> PageSet:
         """The same of 2 MiB folios only; it is cheap where there are none."""
-        node = _checked(node)
-        return self._select(node, n, hottest=True, huge=True, min_heat=min_heat, among=among)
+        return self._within(_checked(node), n, among, hottest=True, huge=True, min_heat=min_heat)
 
     def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
         """At most `n` folios on `node`, coldest first; key order and `among` as above."""
-        return self._select(_checked(node), n, hottest=False, min_heat=0.0, among=among)
+        return self._within(_checked(node), n, among, hottest=False)
 
     def least(self, node: int) -> float:
         """A lower bound of the heat of folios on `node`; infinity if none is tracked there."""
@@ -288,13 +324,54 @@ class HeatTable:
                 dropped={"invalid": stats.dropped_invalid, "full": stats.dropped_full},
             )
 
+    def _within(
+        self,
+        node: int,
+        n: int,
+        among: BoolArray | None,
+        *,
+        hottest: bool,
+        min_heat: float = 0.0,
+        huge: bool = False,
+    ) -> PageSet:
+        """`_select`, within the limits of targets; pages beyond them hide no others."""
+        select = functools.partial(
+            self._select, node, hottest=hottest, min_heat=min_heat, huge=huge
+        )
+        limits = self._limits
+        if not len(limits):
+            return select(n, among=among)
+        asked = np.ones(MAX_TARGETS, np.bool_)
+        if among is not None:
+            asked[len(among) :], asked[: len(among)] = False, among
+        parts = [select(n, among=asked & (limits < 0))]
+        asked &= limits >= 0
+        spent = True
+        while spent and asked.any():
+            # Those with more pages than they may move hide others: the rest is asked again.
+            spent = False
+            found = select(min(n, int(limits[asked].sum())), among=asked)
+            target, size = target_of(found.page), np.int64(1) << found.order.astype(np.int64)
+            for number in np.unique(target).tolist():
+                own = np.flatnonzero(target == number)
+                within = own[np.cumsum(size[own]) - size[own] < limits[number]]
+                if len(within) < len(own):
+                    parts.append(_taken(found, within))
+                    asked[number], spent = False, True
+            if not spent:
+                parts.append(found)
+        every = [np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS]
+        both = PageSet(*every)
+        best = np.lexsort((both.page, -both.heat if hottest else both.heat))[:n]
+        return _taken(both, best)
+
     def _select(
         self,
         node: int,
         n: int,
         *,
         hottest: bool,
-        min_heat: float,
+        min_heat: float = 0.0,
         huge: bool = False,
         among: BoolArray | None = None,
     ) -> PageSet:

@@ -44,8 +44,9 @@ int heat_check(const struct tierd_heat *heat)
 
 	for (uint64_t i = 0; i < slot_count(heat); i++) {
 		const struct slot *slot = &heat->slots[i];
+		const bool found = slot_used(slot) && (slot->flags & FLAG_HELD) == 0;
 
-		if (heat->tags.node[i] != (slot_used(slot) ? slot->node : NO_TAG) ||
+		if (heat->tags.node[i] != (found ? slot->node : NO_TAG) ||
 		    heat->tags.warmth[i] != warmth_of(slot->heat))
 			return -EBADMSG;
 		run = slot_used(slot) ? run + 1 : 0;

@@ -102,6 +102,8 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
     [
         HeatOp("fade", (-2.5,)),
         HeatOp("fade", (3.0,)),
+        HeatOp("hold", (np.array([[5, 6], [9, 1 << 50]], np.uint64), True)),
+        HeatOp("limit", (np.array([3, 70], np.uint64), np.array([1, 500], np.uint64))),
         HeatOp(
             "ingest",
             (
@@ -115,7 +117,7 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
             ),
         ),
     ],
-    ids=["heat that grows", "heat that fades", "nodes"],
+    ids=["heat that grows", "heat that fades", "what is held", "what is limited", "nodes"],
 )
 def test_what_heat_was_told_comes_back(tmp_path: Path, told: HeatOp) -> None:
     made = Recorder(tmp_path / "a.rec", 1 << 30)

@@ -191,6 +191,8 @@ KEPT: Final[Mapping[str, Callable[..., tuple[Any, ...]]]] = {
     "advance": _as_given,
     "set_half_life": _as_given,
     "fade": _as_given,
+    "hold": _as_given,
+    "limit": _as_given,
     "ingest": _owned_batch,
     "place": lambda page, node, order, *, insert_on: (
         _owned(page),

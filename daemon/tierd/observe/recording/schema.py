@@ -213,6 +213,16 @@ _RANGES: Final = converted(
     ),
     _ranges_of,
 )
+
+
+def _spans_of(bounds: Any) -> Any:
+    if len(bounds) % 2 or np.any(bounds[1:] < bounds[:-1]):
+        raise ValueError("spans that overlap")
+    return bounds.reshape(-1, 2)
+
+
+_LIMITED: Final = array(np.uint64, 0, MAX_TARGETS - 1)
+_SPANS: Final = converted(PAGES, np.ravel, _spans_of)
 _OPS: Final = many(
     named(
         HeatOp,
@@ -225,6 +235,8 @@ _OPS: Final = many(
             "moved": row(_RESULT),
             "set_half_life": row(_HALF_LIFE),
             "fade": row(number("d", -30, 1e6)),
+            "hold": row(_SPANS, FLAG),
+            "limit": row(_LIMITED, array(np.uint64)),
         },
     )
 )
