@@ -64,6 +64,9 @@ class Tracking:
         self.pids = {0: os.getpid()}
         self.start = start
 
+    def movable(self) -> list[tuple[int, int]]:
+        return self.spans()
+
     def spans(self) -> list[tuple[int, int]]:
         return [(self.start, self.start + PAGES)]
 

@@ -19,6 +19,7 @@ from madeup_module import FIRST_VPN, MadeUpModule, Pages
 from tierd.config.model import Config
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
+from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import NodeUsage
 from tierd.engine.build import make_fast_path, make_policy
 from tierd.engine.groups import ResidentBytes
@@ -73,6 +74,9 @@ class Host:
             recorder.take, capacity_pages=config.heat.memory_bytes // 24, half_life_s=5.0
         )
         self.module = MadeUpModule(pages, self.now)
+
+    def mappings(self, target: int) -> U64Array:
+        return np.empty((0, 2), np.uint64)
 
     def leave_alone(self, numbers: frozenset[int]) -> None:
         pass

@@ -114,6 +114,9 @@ class Tracking:
         self.resident_bytes = ResidentBytes()
         self.places: dict[int, int] = {}
 
+    def mappings(self, target: int) -> U64Array:
+        return np.empty((0, 2), np.uint64)
+
     def leave_alone(self, numbers: frozenset[int]) -> None:
         pass
 

@@ -19,7 +19,7 @@ from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.pagekey import make_keys, target_of, vpn_of
+from tierd.core.pagekey import U64Array, make_keys, target_of, vpn_of
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,
@@ -51,6 +51,9 @@ def two_tiers(pages: Sequence[int]) -> TierMap:
         nodes[node] = MemoryNode(node, size, frozenset({node}), kind, *figures, {0: 10, 1: 20})
         tiers.append(Tier(node, kind.value, kind, (node,), size, *figures))
     return TierMap(tuple(tiers), nodes, ("one difference",), ("a note",))
+
+
+NO_MAPPINGS = np.empty((0, 2), np.uint64)
 
 
 class MadeUpHost(AccessSource):
@@ -144,6 +147,11 @@ class MadeUpHost(AccessSource):
         }  # fmt: skip
 
     # Tracking
+
+    def mappings(self, target: int) -> U64Array:
+        """One mapping has all pages."""
+        return np.array([[0, 1 << 40]], np.uint64) if target in self.live else NO_MAPPINGS
+
     @property
     def pids(self) -> dict[int, int]:
         """Target number → pid."""

@@ -140,6 +140,17 @@ def moves(told: Mapping[str, Any]) -> list[str]:
         if totals.get(name):
             shown = ", ".join(f"{printable(key)} {count}" for key, count in totals[name].items())
             lines.append(f"{what:<8} {shown}")
+    alone = totals["left_alone"]
+    if count := sum(alone["pages"].values()):
+        again = alone["retried"]
+        lines.append(
+            f"refused  {count} pages, or their mappings, refuse to move and are left alone; of "
+            f"{sum(again.values())} tried again {again['moved']} moved"
+        )
+    lines += [
+        f"limited  process {pid} to {share(part, 1)} of the limit: its moves failed"
+        for pid, part in alone["limited"].items()
+    ]
     return lines
 
 

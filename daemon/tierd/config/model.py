@@ -272,7 +272,7 @@ class MigrationConfig:
         " may be used at once.",
     )
     max_failure_ratio: float = option(
-        share(), "20%", "Ratio of failed moves above which moving slows down."
+        share(), "20%", "Ratio of a process's failed moves above which its moves slow down."
     )
     memory_pressure: float = option(
         share(),

@@ -168,6 +168,11 @@ PAGEMAP_CHUNK_PAGES: Final = 1 << 18
 LOGGED_PLANS: Final = 2048
 """Plans, and the fast path's outcomes between two plans, that are searched for a page."""
 
+MAX_LEFT_ALONE_NS: Final = 3600 * 10**9
+"""The longest time for which memory that the kernel refuses to move is left alone."""
+REFUSALS_FRACTION: Final = 1 / 16
+"""So many refused folios, and mappings, are remembered for each page that heat can hold (33 bytes
+each)."""
 MAX_STAND_DOWN_NS: Final = 3600 * 10**9
 """The longest time for which a service stands down before it tries again."""
 

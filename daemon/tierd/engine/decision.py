@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tierd.config.model import Config
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import NodeUsage, TierMap
@@ -42,7 +44,7 @@ class DecisionContext:
         self._shares = Shares(config.rules)
         self._rules = config.rules
         self._last_ns = 0
-        self._decided = False
+        self._decided = self._limited = False
         self._inputs: Inputs | None = None
 
     def configure(self, config: Config) -> None:
@@ -67,14 +69,22 @@ class DecisionContext:
         return policy.explain(self._inputs, page)
 
     def spent(self, components: Components, report: MigrationResult) -> None:
-        """Subtract what was moved from the groups' budgets."""
+        """Subtract what was moved from the groups' budgets, and see whose moves failed."""
         self._shares.spent(components.tracking.rules, report)
+        self.budget.see(report)
+
+    def _limit(self, components: Components) -> None:
+        """Have heat find no more pages of targets whose moves failed than they may move."""
+        limits = {} if self.granted is None else self.budget.limits(self.granted)
+        if limits or self._limited:
+            numbers, pages = np.array(list(limits.items()), np.uint64).reshape(-1, 2).T
+            components.heat.limit(numbers, pages)
+        self._limited = bool(limits)
 
     def grant(
         self,
         config: Config,
         components: Components,
-        last: MigrationResult | None,
         now_ns: int,
         migrations: Any = None,
     ) -> tuple[Budget, float]:
@@ -88,7 +98,7 @@ class DecisionContext:
         # A late tick does not get the budget of the time that it missed.
         elapsed = min(elapsed, 2 * tick_s)
         pressure = components.pressure_monitor.read(now_ns, migrations)
-        return self.budget.next(elapsed, last, pressure), elapsed
+        return self.budget.next(elapsed, pressure), elapsed
 
     def decide(
         self,
@@ -110,7 +120,8 @@ class DecisionContext:
             now_ns: CLOCK_MONOTONIC.
             migrations: totals of all page migrations, for `PressureMonitor.read`.
         """
-        self.granted, elapsed = self.grant(config, components, last, now_ns, migrations)
+        self.granted, elapsed = self.grant(config, components, now_ns, migrations)
+        self._limit(components)
         self.groups = self._shares.groups(
             components.tracking.rules,
             components.tracking.resident_bytes,

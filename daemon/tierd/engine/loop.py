@@ -124,6 +124,9 @@ class Service:
 
     def explain(self, page: PageSet) -> Verdict | str:
         """The next decision about a page; call it through `calls`."""
+        for key in page.page.tolist():
+            if why := self.work.refusals.why(key, self._clock()):
+                return f"it stays: {why}"
         return self.work.decision.explain(self.components.policy, page)
 
     def observe(self, observer: Observer) -> None:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
+from tierd.core.pagekey import VPN_BITS
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.decision import DecisionContext
 from tierd.engine.phase import PhaseAge
+from tierd.engine.refusals import Refusals
 from tierd.engine.sampling_limits import SamplingLimits
 from tierd.engine.standing_account import StandingAccount
 from tierd.engine.undo import Undo
@@ -53,6 +56,7 @@ class Tick:
         last: the record of the last tick.
         origins: where pages were before tierd moved them.
         undo: puts pages back, while the service is paused or stands down.
+        refusals: what the kernel refused to move, which is left alone for a while.
         account: whether moving pays; the service stands down when it does not.
     """
 
@@ -74,6 +78,13 @@ class Tick:
         self.sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
         self.origins = Origins(components.heat.stats().capacity)
         self.undo = Undo(self.origins)
+        self.refusals = Refusals(
+            components.heat,
+            components.tracking.mappings,
+            int(components.heat.stats().capacity * bounds.REFUSALS_FRACTION) + 1,
+        )
+        self.totals.tell_refusals = self._tell_refusals
+        components.tracking.left_alone = self._left_alone
         self.account = StandingAccount()
         self.totals.tell_account = self.account.as_json
         components.tracking.on_forgotten = self._forget
@@ -213,6 +224,7 @@ class Tick:
             self.origins.moved(between)
             self.account.moved(between, self.tiers, self.config.heat.half_life_ns)
             self.decision.spent(components, between)
+            self.refusals.see(between, now)
             components.cgroup_pressure.note_moves(between)
         self._balance(now)
         return between
@@ -244,7 +256,7 @@ class Tick:
             self.components.mover.resume()
             self.undo.begin(self.tiers)
         if self.undo.active:
-            budget, _ = self.decision.grant(self.config, self.components, self._last, now)
+            budget, _ = self.decision.grant(self.config, self.components, now)
             self.decision.stand(now)
             return self.undo.plan(self.components.tracking, budget.move_bytes)
         if not decides:
@@ -252,6 +264,7 @@ class Tick:
             why = "paused" if self.paused else "control" if self.account.holds else ""
             why = "stands_down" if self.account.stands and not self.paused else why
             return MigrationPlan.empty({why: 1} if why else None)
+        self.refusals.release(now)
         plan = self.decision.decide(
             self.config,
             self.components,
@@ -268,6 +281,21 @@ class Tick:
         """A target ended: its number may be another's from now on."""
         self.origins.forget(target)
         self.undo.forget(target)
+        self.refusals.forget(target)
+        self.decision.budget.forget(target)
+
+    def _left_alone(self) -> list[tuple[int, int]]:
+        """Mappings that refuse, and targets whose moves failed, as page keys [start, end)."""
+        targets = self.decision.budget.shares
+        whole = ((each << VPN_BITS, (each + 1) << VPN_BITS) for each in targets)
+        refused = (span for span in self.refusals.spans() if span[0] >> VPN_BITS not in targets)
+        return sorted([*whole, *refused])
+
+    def _tell_refusals(self) -> dict[str, Any]:
+        """What is left alone, and the pids of targets whose moves failed with their shares."""
+        pids, shares = self.components.tracking.pids, self.decision.budget.shares
+        limited = {str(pids[each]): share for each, share in shares.items() if each in pids}
+        return self.refusals.as_json() | {"limited": limited}
 
     def _steer(self, *, gather: bool) -> None:
         """Update the fast path, and start it again."""
@@ -376,6 +404,7 @@ class Tick:
         components.heat.moved(report)
         components.tracking.resident_bytes.moved(report)
         self.decision.spent(components, report)
+        self.refusals.see(report, self._clock())
         self.totals.add_report(report)
         if self.undo.active:
             self.undo.carried_out(report)

@@ -69,6 +69,8 @@ class Tracking:
         self._turn = 0
         self._walk_from_ns = 0
         self._unseen: frozenset[int] = frozenset()
+        self.left_alone: Callable[[], list[tuple[int, int]]] = list
+        """Tells which page keys [start, end) the fast path shall not move, ascending."""
         self.on_forgotten: Callable[[int], None] = lambda number: None
         """Called with the number of each target that ended, which may be another's afterwards."""
 
@@ -153,7 +155,7 @@ class Tracking:
             pages.activity, pages.read_ns = target.activity, now_ns
             if "unread" in found.skipped:
                 pages.activity = ()
-            pages.skipped = dict(found.skipped)
+            pages.skipped, pages.mappings = dict(found.skipped), found.mappings
             if found.ranges != pages.ranges:
                 changed = True
                 pages.renew(found.ranges)
@@ -269,6 +271,10 @@ class Tracking:
             with contextlib.suppress(TargetGoneError):
                 yield number, own, *self._scanner.query(target.pid, vpn_of(keys[own]))
 
+    def mappings(self, number: int) -> U64Array:
+        """Pages [start, end) of a target's movable mappings, uint64[n, 2], ascending."""
+        return self._pages.get(number, TargetPages()).mappings
+
     def watched(self) -> list[WatchedTarget]:
         """The monitoring targets of sources."""
         result = []
@@ -288,6 +294,10 @@ class Tracking:
         return result
 
     def spans(self) -> list[tuple[int, int]]:
+        """Page keys [start, end) that the fast path may move now, ascending and apart."""
+        return without(self.movable(), self.left_alone())
+
+    def movable(self) -> list[tuple[int, int]]:
         """Page keys [start, end) that may be moved, ascending and apart."""
         found = []
         for number in sorted(self._registry.targets.keys() - self._unseen):
@@ -306,6 +316,23 @@ class Tracking:
     def close(self) -> None:
         """Release the targets."""
         self._registry.close()
+
+
+def without(spans: list[tuple[int, int]], gone: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is in `spans` and not in `gone`; of either, spans ascend and are apart."""
+    found, at = [], 0
+    for start, end in spans:
+        rest = start
+        while at < len(gone) and gone[at][0] < end:
+            if rest < gone[at][0]:
+                found.append((rest, gone[at][0]))
+            rest = max(rest, gone[at][1])
+            if rest >= end:
+                break  # it may reach into the next one
+            at += 1
+        if rest < end:
+            found.append((rest, end))
+    return found
 
 
 class ServiceView:
@@ -341,7 +368,7 @@ class ServiceView:
 
     def movable(self, key: int) -> bool:
         """Whether the page is in a range that may be moved."""
-        return any(start <= key < end for start, end in self._tracking.spans())
+        return any(start <= key < end for start, end in self._tracking.movable())
 
     def thresholds(self) -> Mapping[str, int]:
         """Counts above which a page is hot, by card; empty without cards."""

@@ -89,6 +89,8 @@ class Totals:
     """Makes `native` of what was counted at the end of the last tick."""
     tell_account: Callable[[], dict[str, Any]] = dict
     """Tells the standing account."""
+    tell_refusals: Callable[[], dict[str, Any]] = dict
+    """Tells what is left alone."""
     part_ns: Counter[str] = field(default_factory=Counter)
     """Time that the parts of ticks took, by name."""
     part_cpu_ns: Counter[str] = field(default_factory=Counter)
@@ -165,6 +167,7 @@ class Totals:
             "scan_phase_changes": self.scan_phase_changes,
             "fast_path": self.native,
             "account": self.tell_account(),
+            "left_alone": self.tell_refusals(),
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }

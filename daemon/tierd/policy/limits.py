@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import Fate, I16Array, MigrationResult
-from tierd.core.pagekey import target_of
+from tierd.core.pagekey import PAGE_SIZE, target_of
 from tierd.core.tuning import PACING, PRESSURE
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
@@ -64,7 +64,7 @@ class RateLimiterSettings:
 
     Attributes:
         rate_bytes_per_s: the configured rate.
-        failure_share: fraction of failed moves above which the rate is halved.
+        failure_share: fraction of a target's moves that may fail before its rate is halved.
         most: pressure above which the rate is halved; 1 turns a limit off.
     """
 
@@ -81,48 +81,77 @@ class RateLimiterSettings:
         )
 
 
+@dataclass(slots=True)
+class _Account:
+    """The moves of a target since it was last judged, and what that left it of the rate."""
+
+    tried: int = 0
+    failed: int = 0
+    share: float = 1.0
+
+
 class RateLimiter:
-    """Makes the next plan's budget from the configured rate and the last result."""
+    """Makes the next plan's budget from the configured rate, pressure and targets' failures."""
 
     def __init__(self, settings: RateLimiterSettings) -> None:
         self._settings = settings
-        self.share = 1.0
-        """Fraction of the rate that is left after failures."""
-        self.calm = 1.0
-        """Fraction of the rate that is left under pressure."""
+        self._accounts: dict[int, _Account] = {}
+        self.in_force = 1.0
+        """Fraction of the rate in force, which pressure makes smaller."""
 
     @property
-    def in_force(self) -> float:
-        """Fraction of the rate in force."""
-        return max(PRESSURE.min_rate_fraction, self.share * self.calm)
+    def shares(self) -> dict[int, float]:
+        """Target number → fraction of the rate that its failures leave it, where that is not 1."""
+        return {target: own.share for target, own in self._accounts.items() if own.share < 1.0}
 
     def configure(self, settings: RateLimiterSettings) -> None:
         """Use other settings from the next plan on; a back-off goes on."""
         self._settings = settings
 
-    def next(
-        self, elapsed_s: float, last: MigrationResult | None, pressure: Pressure = CALM
-    ) -> Budget:
+    def next(self, elapsed_s: float, pressure: Pressure = CALM) -> Budget:
         """The budget of a plan, for `elapsed_s` seconds of the rate.
 
-        A report with more than the allowed failures halves the rate in force, and a report with
-        fewer doubles it, up to the configured rate. In the same way pressure above a limit halves
-        the rate, down to an eighth, and pressure below all limits doubles it.
+        Pressure above a limit halves the rate in force, down to an eighth, and pressure below all
+        limits doubles it, up to the configured rate.
         """
         if self._settings.strained(pressure):
-            self.calm = max(PRESSURE.min_pressure_rate_fraction, self.calm / 2)
+            self.in_force = max(PRESSURE.min_pressure_rate_fraction, self.in_force / 2)
         else:
-            self.calm = min(1.0, self.calm * 2)
-        if last is not None:
-            fates = np.bincount(last.fate, minlength=len(Fate)).tolist()
-            tried = len(last.fate) - fates[Fate.NOT_TRIED]
-            failed = sum(fates[fate] for fate in FAILURES)
-            if tried >= PACING.few_pages:
-                if failed > self._settings.failure_share * tried:
-                    self.share = max(PRESSURE.min_rate_fraction, self.share / 2)
-                else:
-                    self.share = min(1.0, self.share * 2)
+            self.in_force = min(1.0, self.in_force * 2)
         return Budget(int(self._settings.rate_bytes_per_s * self.in_force * elapsed_s))
+
+    def see(self, report: MigrationResult) -> None:
+        """Take in what became of moves.
+
+        More than the allowed failures of a target halve its share of the rate, fewer double it. Of
+        other targets they say nothing: memory that cannot be moved is its owner's affair.
+        """
+        target = target_of(report.plan.page).astype(np.intp)
+        tried = np.bincount(target[report.fate != Fate.NOT_TRIED])
+        failed = np.bincount(target[np.isin(report.fate, FAILURES)], minlength=len(tried))
+        concerned = {number for number in self._accounts if number < len(tried)}
+        for number in concerned.union(np.flatnonzero(failed).tolist()):
+            account = self._accounts.setdefault(number, _Account())
+            account.tried += int(tried[number])
+            account.failed += int(failed[number])
+            if account.tried < PACING.few_pages:
+                continue
+            if account.failed > self._settings.failure_share * account.tried:
+                account.share = max(PRESSURE.min_rate_fraction, account.share / 2)
+            else:
+                account.share = min(1.0, account.share * 2)
+            account.tried = account.failed = 0
+            if account.share == 1.0:
+                del self._accounts[number]
+
+    def limits(self, budget: Budget) -> dict[int, int]:
+        """Target number → 4 KiB pages of it that may move, of targets with failures."""
+        pages = budget.move_bytes // PAGE_SIZE
+        return {target: max(1, int(pages * share)) for target, share in self.shares.items()}
+
+    def forget(self, target: int) -> None:
+        """A target ended: its number may be another's from now on."""
+        self._accounts.pop(target, None)
 
 
 BoolArray = npt.NDArray[np.bool_]

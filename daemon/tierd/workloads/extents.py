@@ -115,6 +115,8 @@ class TargetPages:
     """One target's ranges and the walk over its residency."""
 
     ranges: tuple[WatchedRange, ...] = ()
+    mappings: U64Array = field(default_factory=lambda: np.empty((0, 2), np.uint64))
+    """Pages [start, end) of its mappings, uint64[n, 2], ascending."""
     skipped: dict[str, int] = field(default_factory=dict)
     walked: tuple[WatchedRange, ...] = ()
     walking: tuple[WatchedRange, ...] = ()

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -64,10 +64,12 @@ class MovableRanges:
     Attributes:
         ranges: page ranges, ascending, not touching each other.
         skipped: pages (4 KiB, mapped or not) by the reason they may not be moved.
+        mappings: uint64[n, 2] pages [start, end) of each mapping that `ranges` are made of.
     """
 
     ranges: tuple[WatchedRange, ...]
     skipped: dict[str, int]
+    mappings: U64Array = field(default_factory=lambda: np.empty((0, 2), np.uint64), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ def decide(mappings: Mappings, policies: Policies) -> MovableRanges:
     kept = reason == ""
     low = start[kept] >> np.uint64(PAGE_SHIFT)
     high = end[kept] >> np.uint64(PAGE_SHIFT)
+    apart = np.column_stack([low, high])
     if len(low):
         begins = np.concatenate(([True], low[1:] != high[:-1]))
         low = low[begins]
@@ -226,4 +229,4 @@ def decide(mappings: Mappings, policies: Policies) -> MovableRanges:
         skipped["scattered"] = int(size.sum() - size[largest].sum())
         low, high = low[largest], high[largest]
     ranges = tuple(map(WatchedRange, low.tolist(), high.tolist()))
-    return MovableRanges(ranges, skipped)
+    return MovableRanges(ranges, skipped, apart)

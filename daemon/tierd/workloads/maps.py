@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
 from tierd.core.tuning import PACING
@@ -33,9 +35,10 @@ class _Cached:
 
     def keep(self, result: MovableRanges) -> MovableRanges:
         """The kept object when `result` equals it, so that callers can compare by identity."""
-        if self.result is None or self.result != result:
-            self.result = result
-        return self.result
+        kept = self.result
+        if kept is None or kept != result or not np.array_equal(kept.mappings, result.mappings):
+            self.result = kept = result
+        return kept
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ import pytest
 from desk import make_desk
 from loopbench import interrupt_at
 
-from tierd.cli.status import head
+from tierd.cli.doctor import of_service
+from tierd.cli.status import head, moves
 from tierd.control.status import status
 from tierd.core.access import Seen
 
@@ -52,3 +53,26 @@ def test_a_source_that_does_not_look_says_nothing_of_it(tmp_path: Path):
     told = told_of(tmp_path, None)
     assert told["source"]["scan"] is None
     assert "looked at" not in "".join(head(told))
+
+
+def test_memory_that_refuses_is_told_by_status_and_by_doctor(tmp_path: Path):
+    told = told_of(tmp_path, None)
+    assert not [line for line in moves(told) if line.startswith(("refused", "limited"))]
+    assert list(of_service(told)) == list(of_service({})) == []
+    told["totals"]["left_alone"] = {
+        "pages": {"refused": 512, "busy": 3, "failed": 0},
+        "retried": {"moved": 2, "refused": 70},
+        "dropped": 0,
+        "limited": {"4711": 1 / 64},
+    }
+    lines = moves(told)
+    assert (
+        "refused  515 pages, or their mappings, refuse to move and are left alone; of 72 tried "
+        "again 2 moved"
+    ) in lines
+    assert "limited  process 4711 to 1.6% of the limit: its moves failed" in lines
+    (found,) = of_service(told)
+    assert found.reason == (
+        "the service leaves 515 pages alone (512 refused, 3 busy), of process 4711"
+    )
+    assert "tierd explain" in found.hint

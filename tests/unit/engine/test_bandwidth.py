@@ -240,7 +240,7 @@ def test_status_tells_numbers_and_their_origin() -> None:
 
 
 def test_a_page_is_explained_by_the_rule() -> None:
-    host = MadeUpHost(3, parse(COST))
+    host = MadeUpHost(2, parse(COST))
     policy = host.service.components.policy
     assert isinstance(policy, CostPolicy)
     assert host.service.explain(host.heat.hottest(1, 1)) == ""

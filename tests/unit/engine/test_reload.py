@@ -66,7 +66,7 @@ def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
     assert bench.mover.settings == [("rate", 7_000_000), ("retries", 1), ("cpu", 0.09)]
     assert bench.service.work.components.policy.settings.margin == 2.0
     assert bench.tracking.configured == [(config.targets, (), config.residency.interval_ns)]
-    assert bench.service.work.decision.budget.next(1.0, None).move_bytes == 7_000_000
+    assert bench.service.work.decision.budget.next(1.0).move_bytes == 7_000_000
 
 
 def test_parts_that_do_not_change_stay(bench: Bench) -> None:

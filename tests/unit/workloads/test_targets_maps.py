@@ -105,6 +105,22 @@ def test_neighbours_are_merged_and_tiny_ones_left_out(proc: FakeMaps) -> None:
     found = proc.ranges()
     assert found.ranges == (span(0x100000, 20), span(0x300000, WORKLOADS.min_range_pages))
     assert found.skipped == {"tiny": WORKLOADS.min_range_pages - 1}
+    assert found.mappings.tolist() == [
+        [0x100, 0x10A], [0x10A, 0x114],
+        [0x200, 0x200 + WORKLOADS.min_range_pages - 1],
+        [0x300, 0x300 + WORKLOADS.min_range_pages],
+    ]  # fmt: skip
+
+
+def test_mappings_that_divide_the_same_range_otherwise_are_seen(proc: FakeMaps) -> None:
+    """Which memory refuses to move is known by mapping."""
+    proc.write(line(0x100000, 20) + line(0x114000, 20))
+    reader, process = MapReader(proc.root), read_stat(PID, proc.root)
+    before = reader.movable_ranges(process, 0)
+    proc.write(line(0x100000, 30) + line(0x11E000, 10))
+    after = reader.movable_ranges(process, 60 * SECOND)
+    assert after.ranges == before.ranges
+    assert after.mappings.tolist() == [[0x100, 0x11E], [0x11E, 0x128]]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,18 @@ SPLITS_FAILED = _counter(
     "Folios that were not split, by why.",
     "result",
 )
+LEFT_ALONE = _gauge(
+    "tierd_left_alone_pages", "Pages not tried now, as they, or their mapping, refused.", "result"
+)
+TRIED_AGAIN = _counter(
+    "tierd_tried_again_pages_total", "Folios tried again after a while, by result.", "result"
+)
+REFUSALS_DROPPED = _counter(
+    "tierd_refusals_dropped_total", "Folios and mappings that refused, forgotten for want of space."
+)
+LIMITED_TARGETS = _gauge(
+    "tierd_limited_targets", "Processes with less than the whole limit, as their moves failed."
+)
 RETRIES = _counter("tierd_move_retries_total", "Busy pages that were tried again.")
 MOVE_SECONDS = _counter("tierd_move_seconds_total", "Time spent in moving.")
 MOVE_CPU = _counter("tierd_move_cpu_seconds_total", "CPU time spent in moving.")

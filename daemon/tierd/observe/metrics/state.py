@@ -280,6 +280,7 @@ class MetricsState:
             f.SKIPPED,
             {(why.replace(" ", "_"),): float(n) for why, n in components.tracking.skipped.items()},
         )
+        self._refusals(self._service.totals.tell_refusals())
         heat = components.heat.stats()
         values.set(f.HEAT_PAGES, heat.tracked)
         values.set(f.HEAT_CAPACITY, heat.capacity)
@@ -293,6 +294,17 @@ class MetricsState:
             values.set(f.HOST_MOVED, migrations.by_kernel, "kernel")
             values.set(f.HOST_MOVED, migrations.by_tierd, "tierd")
             values.set(f.HOST_MOVED, migrations.by_others, "others")
+
+    def _refusals(self, told: Mapping[str, Any]) -> None:
+        """What is left alone, as its pages or their mappings refuse to move."""
+        if not told:
+            return
+        for result, pages in told["pages"].items():
+            self.values.set(f.LEFT_ALONE, pages, result)
+        for result, pages in told["retried"].items():
+            self.values.set(f.TRIED_AGAIN, pages, result)
+        self.values.set(f.REFUSALS_DROPPED, told["dropped"])
+        self.values.set(f.LIMITED_TARGETS, len(told["limited"]))
 
     def _by_group(self, counts: Mapping[str, int]) -> dict[Labels, float]:
         found: Counter[Labels] = Counter()
