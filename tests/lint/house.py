@@ -21,8 +21,8 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 39320,
-    "python_modules": 214,
+    "python_lines": 39757,
+    "python_modules": 216,
     "native_lines": 5323,
     "loose_constants": 0,
     "private_words": 0,

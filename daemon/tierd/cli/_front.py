@@ -18,9 +18,9 @@ from tierd.config.model import Config
 from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
 from tierd.control.kept import PauseFile
+from tierd.core.capabilities import give_up_all
 from tierd.core.errors import TierdError, UnavailableError
 from tierd.core.logfmt import logfmt
-from tierd.engine import process
 from tierd.engine.loop import Service
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import of_gpu, of_recorder
@@ -117,9 +117,9 @@ class Endpoints:
                 log.exception(logfmt(event=f"{name}_unavailable", reason="a defect of tierd"))
         # Threads start with what their starter has. A renewed certificate must be readable.
         if "metrics" in starts:
-            process.give_up_all(*(RENEWING if self._config.metrics.tls_cert else ()))
+            give_up_all(*(RENEWING if self._config.metrics.tls_cert else ()))
             starts["metrics"]()
-        process.give_up_all()
+        give_up_all()
         if "control" in starts:
             starts["control"]()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about processes, this one's memory policy, and capabilities."""
+"""Facts about processes, and this one's memory policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from tierd._native import ffi, lib
 from tierd.core.linux import NODES
@@ -80,17 +80,3 @@ def preferring(node: int | None) -> Iterator[bool]:
         if prefers and (error := lib.tierd_mempolicy_restore(before)) != 0:
             log.warning('event=mempolicy_lost reason="%s"', os.strerror(-error))
             lib.tierd_mempolicy_restore(ffi.new("struct tierd_mempolicy *"))
-
-
-NUMBERS: Final = {
-    "CAP_DAC_READ_SEARCH": 2,
-    "CAP_NET_ADMIN": 12,
-    "CAP_IPC_LOCK": 14,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_ADMIN": 21,
-    "CAP_SYS_NICE": 23,
-    "CAP_SYS_RESOURCE": 24,
-    "CAP_PERFMON": 38,
-    "CAP_BPF": 39,
-}
-"""include/uapi/linux/capability.h."""
