@@ -15,6 +15,12 @@ SOURCES = (
     "heat_select.c",
     "heat_table.c",
     "heat_update.c",
+    "idle.c",
+    "idle_bitmap.c",
+    "idle_calls.c",
+    "idle_frames.c",
+    "idle_history.c",
+    "idle_shared.c",
     "job.c",
     "mover.c",
     "nodes.c",
@@ -31,7 +37,7 @@ SOURCES = (
     "split.c",
     "sys.c",
 )
-HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h")
+HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h", "tierd_idle.h")
 """In the order of what they need of each other; the last one includes all."""
 UAPI = HERE.parents[1] / "kmod/uapi/tierd.h"
 UAPI_NUMBERS = (

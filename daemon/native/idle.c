@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step of a scan by idle page tracking: tierd_idle.h says what it is, idle.h who does what. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "idle.h"
+
+int tierd_idle_new(int bitmap, int flags, uint64_t frames, uint64_t history_bytes,
+		   const struct tierd_idle_calls *calls, struct tierd_idle **out)
+{
+	struct tierd_idle *idle = calloc(1, sizeof(*idle));
+	int err = -ENOMEM;
+
+	if (idle == NULL)
+		return err;
+	idle->calls = calls != NULL ? *calls : idle_calls;
+	idle->users = 1;
+	idle->bitmap = bitmap;
+	idle->flags = flags;
+	idle->history_limit = history_bytes;
+	err = idle_shared_new(idle, frames);
+	if (err != 0) {
+		free(idle);
+		return err;
+	}
+	*out = idle;
+	return 0;
+}
+
+void tierd_idle_free(struct tierd_idle *idle)
+{
+	if (idle == NULL || --idle->users > 0)
+		return;
+	idle_shared_free(idle);
+	free(idle->span);
+	free(idle->node);
+	free(idle);
+}
+
+int tierd_idle_nodes(struct tierd_idle *idle, const struct tierd_span *span, const int16_t *node,
+		     size_t n)
+{
+	struct tierd_span *spans = malloc((n + 1) * sizeof(*spans));
+	int16_t *nodes = malloc((n + 1) * sizeof(*nodes));
+
+	if (spans == NULL || nodes == NULL) {
+		free(spans);
+		free(nodes);
+		return -ENOMEM;
+	}
+	memcpy(spans, span, n * sizeof(*spans));
+	memcpy(nodes, node, n * sizeof(*nodes));
+	free(idle->span);
+	free(idle->node);
+	idle->span = spans;
+	idle->node = nodes;
+	idle->spans = n;
+	return 0;
+}
+
+const struct tierd_idle_stats *tierd_idle_stats(const struct tierd_idle *idle)
+{
+	return &idle->stats;
+}
+
+/* The units of the process's ranges from step->start on. */
+static int gather(struct tierd_idle *idle, const struct tierd_idle_histories *histories,
+		  struct tierd_idle_step *step)
+{
+	struct tierd_span range;
+
+	idle->units = 0;
+	step->next = step->start;
+	step->done = 0;
+	while (idle->units < step->most) {
+		uint64_t end;
+		int err;
+
+		if (step->next >= step->stop || !idle_range_after(histories, step->next, &range) ||
+		    range.start >= step->stop) {
+			step->done = 1;
+			break;
+		}
+		if (step->next < range.start)
+			step->next = range.start;
+		end = range.end < step->stop ? range.end : step->stop;
+		err = idle_units(idle, step->pagemap, step->next, end, step->most, &step->next);
+		if (err != 0)
+			return err;
+	}
+	step->units = idle->units;
+	idle_sort(idle);
+	return 0;
+}
+
+static int read_and_write(struct tierd_idle *idle, enum tierd_idle_mode mode)
+{
+	const uint8_t again = mode == TIERD_IDLE_MARK ? 0 : UNIT_ACCESSED | UNIT_UNTRACKED;
+	int err;
+
+	if (mode == TIERD_IDLE_MARK)
+		err = idle_shared_before_mark(idle);
+	else
+		err = idle_check(idle);
+	if (err != 0)
+		return err;
+	/* A folio of which no unit is the first page is marked at no other time. */
+	if (mode == TIERD_IDLE_CHECK)
+		return idle_mark_folios(idle, UNIT_TAIL);
+	err = idle_mark(idle, again);
+	if (err == 0)
+		idle_shared_marked(idle, again);
+	return err;
+}
+
+int tierd_idle_scan(struct tierd_idle *idle, struct tierd_idle_histories *histories,
+		    struct tierd_idle_step *step, struct tierd_hot_record *record)
+{
+	int err;
+
+	if (step->most == 0 || step->most > TIERD_IDLE_UNITS || step->report_scans == 0)
+		return -EINVAL;
+	idle_shared_step(idle);
+	step->records = step->pages = step->accessed = 0;
+	step->became_hot = step->newly_hot = step->steady = step->newly_idle = 0;
+	err = gather(idle, histories, step);
+	if (err == 0)
+		err = read_and_write(idle, step->mode);
+	if (err != 0)
+		return err;
+	idle_visit(idle, histories, step, record);
+	idle->stats.pages += step->pages;
+	idle->stats.accessed += step->accessed;
+	for (size_t i = 0; i < idle->units && step->mode != TIERD_IDLE_MARK; i++) {
+		if (idle->unit[i].state & UNIT_UNTRACKED)
+			idle->stats.untracked += unit_pages(&idle->unit[i]);
+	}
+	return 0;
+}
