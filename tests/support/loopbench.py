@@ -7,8 +7,9 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,7 @@ class Source(AccessSource):
     seen: Seen | None = None
     left_out: int | None = None
     unwatched: int | None = None
+    untracked: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, name: str = "made-up") -> None:
         self.name = name

@@ -12,6 +12,7 @@ PROFILES: Final[dict[str, dict[str, Any]]] = {
         "residency": {"pages_per_tick": 32768, "interval": "1min"},
         "sources": {
             "scan": {"interval": "2s", "cpu_limit": "2%"},
+            "idlepage": {"interval": "2s", "cpu_limit": "2%"},
             "pmu": {"samples": 5000, "cpu_limit": "1%"},
             "damon": {"cpu_limit": "1%"},
             "faults": {"cpu_limit": "2%"},
@@ -35,6 +36,7 @@ PROFILES: Final[dict[str, dict[str, Any]]] = {
         "residency": {"pages_per_tick": 262144},
         "sources": {
             "scan": {"interval": "200ms", "cpu_limit": "15%"},
+            "idlepage": {"interval": "200ms", "cpu_limit": "15%"},
             "pmu": {"samples": 100_000, "cpu_limit": "8%"},
             "damon": {"cpu_limit": "15%"},
             "faults": {"cpu_limit": "10%"},

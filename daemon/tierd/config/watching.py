@@ -10,7 +10,7 @@ from tierd.config.schema import ListOf, option, section
 from tierd.config.values import FLAG, duration, join, number, share, text
 from tierd.core.errors import ConfigError
 
-SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")
+SOURCES = ("neoprof", "scan", "idlepage", "pmu", "damon", "faults")
 """Sources that `sources.order` may name."""
 EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 """What `sources.pmu.events` may name; a test compares it with `tierd.sources.ebpf.events.ROLES`."""
@@ -87,6 +87,35 @@ class ScanConfig:
     )
     track_writes: bool = option(FLAG, False, "Tell writes from reads; costs TLB flushes.")
     flush_tlb: bool = option(FLAG, False, "Flush the TLB with each scan; for emulated machines.")
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if self.cold_threshold >= self.hot_threshold:
+            raise ConfigError(join(path, "cold_threshold"), "must be smaller than hot_threshold")
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePageConfig:
+    """[sources.idlepage]: accessed bits of every page, by the kernel's idle page tracking."""
+
+    interval_ns: int = option(
+        duration("10ms", "1min"),
+        "800ms",
+        "Time between two scans of a page, as sources.scan.interval.",
+    )
+    cpu_limit: float = option(
+        share(0.001, 1.0),
+        "5%",
+        "Share of one CPU that the scanner may use; it scans less often when that is used up.",
+    )
+    hot_threshold: int = option(number(1, 8), 2, "As sources.scan.hot_threshold.")
+    cold_threshold: int = option(number(0, 7), 1, "As sources.scan.cold_threshold.")
+    min_sampling_interval_ns: int = option(
+        duration("100us", "1min"),
+        "10ms",
+        "Shortest time from marking a page as idle to checking it. It is longer than that of scan"
+        " because the kernel does not flush the TLB here: a page that stays in it looks idle.",
+    )
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
@@ -206,11 +235,12 @@ class SourcesConfig:
 
     order: tuple[str, ...] = option(
         ListOf(text(SOURCES), least=1, unique=True),
-        ["neoprof", "scan", "pmu", "damon"],
+        ["neoprof", "scan", "idlepage", "pmu", "damon"],
         "Sources in order of preference; the first that this host has is used.",
     )
     neoprof: NeoProfConfig = section(NeoProfConfig)
     scan: ScanConfig = section(ScanConfig)
+    idlepage: IdlePageConfig = section(IdlePageConfig)
     pmu: PmuConfig = section(PmuConfig)
     damon: DamonConfig = section(DamonConfig)
     faults: FaultsConfig = section(FaultsConfig)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -195,6 +195,11 @@ class AccessSource(ABC):
     def unwatched(self) -> int | None:
         """Times that a page table was not watched for want of memory; None: never."""
         return None
+
+    @property
+    def untracked(self) -> Mapping[str, int]:
+        """Pages that were scanned and not, or not wholly, seen, by reason; empty: none are."""
+        return {}
 
 
 class AdaptiveSource(AccessSource):

@@ -91,6 +91,20 @@ MOVE_CALL_NS: Final = 10 * 10**6
 # Sources.
 MODULE_ANSWER_S: Final = 5.0
 """Time that the kernel module has to answer a request."""
+IDLE_RING_RECORDS: Final = 1 << 17
+"""Records of scans by idle page tracking that wait to be read, as many as the module's ring has."""
+IDLE_HISTORY_BYTES: Final = 64 << 20
+"""Memory that histories of these scans may take on hosts where a part of all memory is less."""
+IDLE_STEP_NS: Final = 3 * 10**6
+"""CPU time of a step of such a scan: whoever registers a process waits for one at most."""
+IDLE_CREDIT_NS: Final = 2 * 10**9
+"""Scans that waited may take the budget of this time at once, as the module's scanner does."""
+IDLE_PAUSE_NS: Final = 100 * 10**3
+"""Time between two steps in which others may register processes."""
+IDLE_WAIT_NS: Final = 10 * 10**9
+"""Longest time that the scanner sleeps."""
+IDLE_NODES_NS: Final = 60 * 10**9
+"""Time after which it is read anew which node has which page frames."""
 LEAST_AGE_S: Final = 0.001
 """Least age by which counts of an epoch, or of heat, are divided."""
 COUNT_BYTES: Final = 32

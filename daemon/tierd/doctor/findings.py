@@ -133,6 +133,7 @@ SCHEMA_VERSION: Final = 1
 SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "damon": ("damon.sysfs", "damon.vaddr", "damon.free"),
     "scan": ("module.loaded",),
+    "idlepage": ("idlepage.kernel", "idlepage.files"),
     "pmu": ("bpf.pmu",),
     "neoprof": ("neoprof.card",),
 }

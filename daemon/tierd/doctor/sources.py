@@ -19,6 +19,7 @@ from tierd.doctor.findings import CannotTellError, Group, Host, probe
 from tierd.sources.ebpf import files, syscalls
 from tierd.sources.ebpf.perf import EventAttr, Layout, Sample, Type
 from tierd.sources.hmu_devices import CLASS
+from tierd.sources.idlepage import host as idlepage
 
 KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
 ABILITIES: Final = {
@@ -144,6 +145,20 @@ def module_abilities(host: Host) -> Availability:
     return Availability(True, "all")
 
 
+@probe("idlepage.kernel", Group.SOURCES, "idle page tracking in the kernel")
+def idlepage_kernel(host: Host) -> Availability:
+    """Whether accessed bits can be seen page by page without the module."""
+    if host.tree.exists(idlepage.BITMAP):
+        return Availability(True, f"/{idlepage.BITMAP}")
+    return Availability(False, idlepage.NOT_BUILT, idlepage.NOT_BUILT_HINT)
+
+
+@probe("idlepage.files", Group.SOURCES, "its files, for this process", live=True)
+def idlepage_files(host: Host) -> Availability:
+    """Whether this process may mark pages, and is told their frames."""
+    return idlepage.availability(host.root)
+
+
 @probe("scan.guests", Group.SOURCES, "processes whose accesses accessed bits do not show")
 def scan_guests(host: Host) -> Availability:
     """Whether virtual machines run: KVM's guests have page tables of their own."""
@@ -153,7 +168,7 @@ def scan_guests(host: Host) -> Availability:
     return Availability(
         False,
         f"{len(found)} run virtual machines (process {found[0]}): scan leaves their pages alone",
-        "another source (pmu, damon) sees them",
+        "another source (idlepage, pmu, damon) sees them",
     )
 
 

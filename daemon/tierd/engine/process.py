@@ -102,7 +102,13 @@ SAMPLING: Final = frozenset(
 """For attaching BPF programs; some kernels need the last three in place of the others."""
 PHYSICAL: Final = frozenset(("CAP_SYS_ADMIN",))
 """For reading physical addresses."""
-_NEEDS: Final = {"pmu": SAMPLING, "faults": SAMPLING, "neoprof": PHYSICAL, "scan": PHYSICAL}
+_NEEDS: Final = {
+    "pmu": SAMPLING,
+    "faults": SAMPLING,
+    "neoprof": PHYSICAL,
+    "scan": PHYSICAL,
+    "idlepage": PHYSICAL,
+}
 
 
 def needed(config: Config) -> frozenset[str]:

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
-from tierd.core.linux import NODES
 from tierd.core.pagekey import PAGE_SHIFT, BoolArray, U64Array
 from tierd.sources.kmod.neoprof import Card, CardRange
-
-_BLOCK_SIZE: Final = "sys/devices/system/memory/block_size_bytes"
+from tierd.sources.memory_blocks import block_size, memory_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +67,9 @@ class HmuCoverage:
 
     def coverage(self, root: Path = Path("/")) -> Coverage:
         """How much of each online node the cards see."""
-        block = _block_size(root)
+        block = block_size(root)
         covered = {}
-        for node, blocks in _memory_blocks(root).items():
+        for node, blocks in memory_blocks(root).items():
             total = len(blocks) * block
             if total:
                 seen = sum(self._bytes_in(start * block, (start + 1) * block) for start in blocks)
@@ -86,23 +83,3 @@ class HmuCoverage:
             fine = part.granularity < 1 << PAGE_SHIFT
             seen += max(0, overlap) / (1 if fine else part.ways)
         return seen
-
-
-def _block_size(root: Path) -> int:
-    try:
-        return int((root / _BLOCK_SIZE).read_text(), 16)
-    except (OSError, ValueError):
-        return 128 << 20
-
-
-def _memory_blocks(root: Path) -> dict[int, list[int]]:
-    """Node → numbers of its memory blocks."""
-    found = {}
-    for folder in (root / NODES).glob("node[0-9]*"):
-        blocks = [
-            int(entry.name.removeprefix("memory"))
-            for entry in folder.glob("memory[0-9]*")
-            if entry.name.removeprefix("memory").isdigit()
-        ]
-        found[int(folder.name.removeprefix("node"))] = sorted(blocks)
-    return found

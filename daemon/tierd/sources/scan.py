@@ -35,7 +35,12 @@ from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, PARAMETERS, ScanFlags
 from tierd.sources.scan_controller import ScanController
-from tierd.sources.scan_module import ScanTargets, module_availability, parameter
+from tierd.sources.scan_module import (
+    ScannerControl,
+    ScanTargets,
+    module_availability,
+    parameter,
+)
 from tierd.sources.scan_records import ScanRecords, summaries
 
 
@@ -64,7 +69,7 @@ class ScanSource(EventDrivenSource):
         report_scans: int = 3,
         root: Path = Path("/"),
         clock: Callable[[], int] = time.monotonic_ns,
-        open_control: Callable[[], Control] = Control.open,
+        open_control: Callable[[], ScannerControl] = Control.open,
         open_ring: Callable[[Path], Ring] = Ring.open,
         keep: Callable[[RecordArray], BoolArray] | None = None,
     ) -> None:
@@ -75,7 +80,7 @@ class ScanSource(EventDrivenSource):
         self._clock = clock
         self._open_control = open_control
         self._open_ring = open_ring
-        self._control: Control | None = None
+        self._control: ScannerControl | None = None
         self._ring: Ring | None = None
         self._targets = ScanTargets()
         self._dropped = 0
@@ -92,7 +97,7 @@ class ScanSource(EventDrivenSource):
         """
         period_us = self._settings.interval_ns // 1000
         least_us = self._settings.min_sampling_interval_ns // 1000
-        self._make, self._samples = make, parameter(self._root, "can_flush", default=True)
+        self._make, self._samples = make, self._can_sample()
         least_us = least_us if self._samples else sys.maxsize
         self._scan_controller = make(period_us, least_us, self._clock(), alone=self._alone)
 
@@ -101,6 +106,16 @@ class ScanSource(EventDrivenSource):
         if self._ring is not None and not self._ring.closing:
             return Availability(True, "the tierd kernel module scans")
         return module_availability(self._root)
+
+    def _can_sample(self) -> bool:
+        """Whether the scanner can have a sampling interval."""
+        return parameter(self._root, "can_flush", default=True)
+
+    def _gone(self) -> UnavailableError:
+        """Why the scanner asks to be let go of."""
+        return UnavailableError(
+            "the tierd kernel module is about to be removed", hint="another source takes over"
+        )
 
     def watch(self, targets: Sequence[WatchedTarget]) -> None:
         """Scan these ranges from now on; histories of what stays are kept.
@@ -127,7 +142,7 @@ class ScanSource(EventDrivenSource):
         self._dropped, self._heard = ring.dropped, 0
         settings = self._settings
         self._hot_scans = settings.hot_threshold
-        if self._samples != parameter(self._root, "can_flush", default=True):
+        if self._samples != self._can_sample():
             self.decide_with(self._make)  # The module was not loaded when this was made.
         self._scan_controller.start(self._clock())
         # Nobody asks whose pages are shared, or of which order, before they move.
@@ -155,11 +170,9 @@ class ScanSource(EventDrivenSource):
         if self._ring is None:
             return []
         if self._ring.closing:
+            why = self._gone()
             self.close()
-            raise UnavailableError(
-                "the tierd kernel module is about to be removed",
-                hint="another source takes over",
-            )
+            raise why
         now = self._clock()
         if now >= self._check_ns:
             self.progress()

@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
+from typing import Any, Protocol
 
 from tierd.core.access import Availability, WatchedTarget, join_ranges
 from tierd.core.errors import SecondMmuError, TargetGoneError
-from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.netlink import ScanState, TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS
 
 
@@ -51,6 +52,38 @@ def merged(target: WatchedTarget) -> list[tuple[int, int]]:
     return join_ranges(parts, MAX_RANGES)
 
 
+class ScannerControl(Protocol):
+    """What the source asks of a scanner: the module's (`Control`), or one in this process."""
+
+    def target_add(self, target: int, pid: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `Control`."""
+        ...
+
+    def target_set(self, target: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `Control`."""
+        ...
+
+    def target_del(self, target: int) -> None:
+        """See `Control`."""
+        ...
+
+    def targets(self) -> list[TargetState]:
+        """See `Control`."""
+        ...
+
+    def scan_set(self, *args: Any, **settings: Any) -> None:
+        """See `Control`."""
+        ...
+
+    def scan_get(self) -> ScanState:
+        """See `Control`."""
+        ...
+
+    def close(self) -> None:
+        """See `Control`."""
+        ...
+
+
 class ScanTargets:
     """What one connection to the module has registered; `number in targets` asks for one.
 
@@ -71,7 +104,7 @@ class ScanTargets:
     def __contains__(self, number: int) -> bool:
         return number in self._known
 
-    def apply(self, control: Control, targets: Sequence[WatchedTarget]) -> None:
+    def apply(self, control: ScannerControl, targets: Sequence[WatchedTarget]) -> None:
         """Bring the module's targets to what is wanted; what stays keeps its histories.
 
         Raises:

@@ -144,6 +144,12 @@ def _scan(config: SourcesConfig) -> AccessSource:
     return ScanSource(config.scan)
 
 
+def _idlepage(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.idlepage.source import IdlePageSource
+
+    return IdlePageSource(config.idlepage)
+
+
 def _pmu(config: SourcesConfig) -> AccessSource:
     from tierd.sources.pmu import PmuSource
 
@@ -162,4 +168,11 @@ def _faults(config: SourcesConfig) -> AccessSource:
     return FaultSource(config.faults)
 
 
-_MAKERS = {"neoprof": _neoprof, "scan": _scan, "pmu": _pmu, "damon": _damon, "faults": _faults}
+_MAKERS = {
+    "neoprof": _neoprof,
+    "scan": _scan,
+    "idlepage": _idlepage,
+    "pmu": _pmu,
+    "damon": _damon,
+    "faults": _faults,
+}

@@ -42,7 +42,7 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
     assert loaded.targets.refresh_interval_ns == 5_000_000_000
     assert loaded.targets.min_rss_bytes == 16 << 20
     assert loaded.targets.match == matchers.Combined("all")
-    assert loaded.sources.order == ("neoprof", "scan", "pmu", "damon")
+    assert loaded.sources.order == ("neoprof", "scan", "idlepage", "pmu", "damon")
     assert loaded.sources.damon.aggregation_interval_ns == 400_000_000
     assert loaded.heat.memory_bytes == 64 << 20
     assert loaded.policy.low_watermark == 0.02

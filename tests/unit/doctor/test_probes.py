@@ -207,6 +207,15 @@ def test_processes_of_virtual_machines_are_named(fake: MakeHost) -> None:
     assert (found.status.value, "process 70" in found.reason) == ("no", True)
 
 
+def test_idle_page_tracking_is_what_the_kernel_has(fake: MakeHost) -> None:
+    found = ask(fake({}), "idlepage.kernel")
+    assert (found.status.value, found.reason) == ("no", "idle page tracking is not in this kernel")
+    assert "CONFIG_IDLE_PAGE_TRACKING" in found.hint
+    host = fake({"sys/kernel/mm/page_idle/bitmap": ""})
+    assert status_of(host, "idlepage.kernel") == "yes"
+    assert status_of(host, "idlepage.files") == "unknown"  # of a captured tree
+
+
 def test_a_neoprof_card_is_what_the_driver_shows(fake: MakeHost) -> None:
     scanner = fake({"sys/module/tierd/version": "1"})
     assert ask(scanner, "neoprof.card").reason == "its driver is not loaded"

@@ -8,16 +8,19 @@ import pytest
 from tierd.core.access import AccessSource, Availability, EventDrivenSource
 from tierd.sources.damon import DamonSource
 from tierd.sources.faults import FaultSource
+from tierd.sources.idlepage.source import IdlePageSource
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.pmu import PmuSource
 from tierd.sources.scan import ScanSource
 
 SAMPLED = {"first_period", "make_sampler", "mode", "probe", "ready", "started"}
+SCANS = {"decide_with", "progress", "pace", "state", "taught_s", "wake"}
 OWN: dict[type[AccessSource], set[str]] = {
     DamonSource: set(),
     FaultSource: SAMPLED | {"counters"},
     PmuSource: SAMPLED | {"plans"},
-    ScanSource: {"decide_with", "progress", "pace", "state", "taught_s", "wake"},
+    ScanSource: SCANS,
+    IdlePageSource: SCANS,
     NeoProfSource: {
         *("cards", "clear", "copy_requests", "demoted", "epochs", "knows_cold"),
         *("profiles", "program", "promoted", "rate_cap", "requests", "taught_s", "visits"),

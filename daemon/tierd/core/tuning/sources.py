@@ -68,6 +68,22 @@ class ScanTuning:
         "Beside cards the scanner scans at most once in this time after its warm-up.",
         "trials.md: with two seconds a moved hot set was not found in eleven seconds",
     )
+    idle_first_ns_per_unit: float = tuned(
+        1000.0,
+        "ns",
+        "What checking and marking a page by idle page tracking is taken to cost at first.",
+        "assumption: the kernel walks the mappings of each page; it is measured from the first"
+        " step on",
+    )
+    idle_fewest_units: int = tuned(
+        64, "pages", "A step of idle page tracking handles so many pages at least."
+    )
+    idle_marking_fraction: float = tuned(
+        0.25,
+        "ratio",
+        "Pages that are marked together take this part of their sampling interval at most.",
+        "assumption: the same fraction as in the kernel module (ARMING_SHARE in sampling.c)",
+    )
 
 
 SCAN: Final = ScanTuning()

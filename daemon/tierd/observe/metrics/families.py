@@ -155,6 +155,12 @@ UNWATCHED = _counter(
     "Page tables that a scan passed over, because there was no memory for their histories.",
     "source",
 )
+UNTRACKED = _counter(
+    "tierd_source_untracked_pages_total",
+    "Pages that were scanned and of which the kernel kept no flag (no_flag), or not what other"
+    " processes do with them (shared).",
+    "reason",
+)
 HEAT_PAGES = _gauge("tierd_heat_tracked_pages", "Folios in the heat table.")
 HEAT_CAPACITY = _gauge("tierd_heat_capacity_pages", "Most folios the heat table holds.")
 HEAT_BYTES = _gauge("tierd_heat_memory_bytes", "Memory of the heat table.")

@@ -200,6 +200,8 @@ class MetricsState:
             values.set(f.REPORTS_LEFT_OUT, source.left_out, source.name)
         if source is not None and (unwatched := source.unwatched) is not None:
             values.set(f.UNWATCHED, unwatched, source.name)
+        for reason, pages in source.untracked.items() if source is not None else ():
+            values.set(f.UNTRACKED, pages, reason)
         totals = self._service.totals
         values.set(f.PHASE_CHANGES, totals.scan_phase_changes, "scan")
         values.set(f.PHASE_CHANGES, totals.epoch_restarts, "device")

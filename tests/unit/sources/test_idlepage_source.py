@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source `idlepage`: where it can be used, and how it fails; with its thread at work."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from idle_kernel import BITMAP, FLAGS, IdleKernel
+
+from tierd.config.watching import IdlePageConfig
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.sources.idlepage import host
+from tierd.sources.idlepage.native import IdlePages
+from tierd.sources.idlepage.ring import RingWriter
+from tierd.sources.idlepage.scanner import IdleScanner
+from tierd.sources.idlepage.source import IdlePageSource, Scanning
+from tierd.sources.memory_blocks import node_frames
+
+FIRST = 0x4000
+
+
+def tree(root: Path, *, blocks: dict[int, list[int]] | None = None) -> Path:
+    """The files of a host that has idle page tracking."""
+    for name in (host.BITMAP, host.FLAGS):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    memory = root / "sys/devices/system/memory"
+    memory.mkdir(parents=True)
+    (memory / "block_size_bytes").write_text("8000000\n")
+    for node, numbers in (blocks or {}).items():
+        for number in numbers:
+            (root / f"sys/devices/system/node/node{node}/memory{number}").mkdir(parents=True)
+    return root
+
+
+def show_frames(root: Path, monkeypatch: pytest.MonkeyPatch, entry: int) -> None:
+    """What pagemap tells of any page of this process."""
+    (root / "proc/self").mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/pagemap").touch()
+    monkeypatch.setattr(host.os, "pread", lambda *given: entry.to_bytes(8, "little"))
+
+
+def test_a_kernel_without_it_is_named(tmp_path: Path) -> None:
+    state = IdlePageSource(root=tmp_path).available()
+    assert (state.ok, state.reason) == (False, "idle page tracking is not in this kernel")
+    assert "CONFIG_IDLE_PAGE_TRACKING" in state.hint
+    with pytest.raises(UnavailableError, match="not in this kernel"), host.idle_pages(tmp_path):
+        pass
+
+
+def test_frames_that_are_hidden_are_told_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = IdlePageSource(root=tree(tmp_path))
+    show_frames(tmp_path, monkeypatch, 1 << 63)
+    assert "hides page frames" in source.available().reason
+    assert "CAP_SYS_ADMIN" in source.available().hint
+    show_frames(tmp_path, monkeypatch, 1 << 63 | 77)
+    assert source.available().ok
+
+
+def test_files_that_may_not_be_used_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = IdlePageSource(root=tree(tmp_path))
+    monkeypatch.setattr(host.os, "access", lambda path, mode: not mode & host.os.W_OK)
+    assert source.available().reason == f"/{host.BITMAP} may not be written"
+    monkeypatch.setattr(host.os, "access", lambda path, mode: "kpageflags" not in str(path))
+    assert source.available().reason == f"/{host.FLAGS} may not be read"
+
+
+def test_blocks_of_memory_say_which_node_has_which_frames(tmp_path: Path) -> None:
+    root = tree(tmp_path, blocks={0: [0, 1, 4], 1: [2, 3, 4], 2: [8]})
+    frames = (128 << 20) >> 12
+    # Block 4 has memory of both.
+    assert node_frames(root) == [
+        (0, 2 * frames, 0),
+        (2 * frames, 4 * frames, 1),
+        (8 * frames, 9 * frames, 2),
+    ]
+
+
+class PlayedScanning(Scanning):
+    """A scanner over a played kernel."""
+
+    def __init__(self, kernel: IdleKernel, root: Path) -> None:
+        self.kernel = kernel
+        self.opened = 0
+        super().__init__(root, self.pages)
+
+    @contextlib.contextmanager
+    def pages(self, root: Path) -> Iterator[IdlePages]:
+        self.opened += 1
+        yield IdlePages(BITMAP, FLAGS, self.kernel.frames, 1 << 20, self.kernel.calls)
+        self.opened -= 1
+
+    def make_scanner(self, pages: IdlePages, writer: RingWriter, **given: Any) -> IdleScanner:
+        return super().make_scanner(pages, writer, **given, open_pagemap=self.kernel.open)
+
+
+def source_of(kernel: IdleKernel, root: Path) -> tuple[IdlePageSource, PlayedScanning]:
+    made: list[PlayedScanning] = []
+
+    def scanning(root: Path) -> Scanning:
+        made.append(PlayedScanning(kernel, root))
+        return made[0]
+
+    settings = IdlePageConfig(
+        interval_ns=20_000_000, cpu_limit=1.0, hot_threshold=1, cold_threshold=0
+    )
+    return IdlePageSource(settings, root=root, scanning=scanning), made[0]
+
+
+def wait(source: IdlePageSource) -> None:
+    """Until a scan ends."""
+    assert select.select([source.phase_change_fd], [], [], 60)[0]
+
+
+def test_its_thread_scans_until_it_is_closed(tmp_path: Path) -> None:
+    kernel = IdleKernel()
+    process = kernel.process(10)
+    kernel.map(process, FIRST, *range(100, 400))
+    source, scanning = source_of(kernel, tmp_path)
+    source.watch([WatchedTarget(5, 10, (WatchedRange(FIRST, FIRST + 300),))])
+    seen: set[int] = set()
+    while len(seen) < 30:
+        process.touch(*range(FIRST, FIRST + 30))
+        wait(source)
+        seen |= {int(page) for batch in source.poll() for page in batch.page}
+    assert seen == {5 << 48 | vpn for vpn in range(FIRST, FIRST + 30)}
+    assert source.progress()[0] >= 0
+    assert source.state() is not None
+    assert source.unwatched == 0
+    source.close()
+    assert scanning.opened == 0
+    assert (source.phase_change_fd, source.state()) == (-1, None)
+
+
+def test_when_the_kernel_refuses_poll_lets_go_and_says_why(tmp_path: Path) -> None:
+    kernel = IdleKernel()
+    kernel.map(kernel.process(10), FIRST, *range(100, 400))
+    source, scanning = source_of(kernel, tmp_path)
+    source.watch([WatchedTarget(5, 10, (WatchedRange(FIRST, FIRST + 300),))])
+    wait(source)
+    kernel.hidden = True
+    with pytest.raises(UnavailableError, match="hides page frames"):
+        while True:
+            wait(source)
+            source.poll()
+    assert scanning.opened == 0
+    kernel.hidden = False
+    source.watch([WatchedTarget(5, 10, (WatchedRange(FIRST, FIRST + 300),))])
+    wait(source)
+    source.close()
+
+
+def test_an_interval_may_be_chosen_without_the_kernel_module(tmp_path: Path) -> None:
+    """The module refuses one where it cannot flush the TLB; idle page tracking never does."""
+    parameters = tmp_path / "sys/module/tierd/parameters"
+    parameters.mkdir(parents=True)
+    (parameters / "can_flush").write_text("N\n")
+    kernel = IdleKernel()
+    kernel.map(kernel.process(10), FIRST, *range(100, 400))
+    source, _ = source_of(kernel, tmp_path)
+    source.pace(800_000)
+    source.longest_us = 20_000
+    source.watch([WatchedTarget(5, 10, (WatchedRange(FIRST, FIRST + 300),))])
+    state = source.state()
+    assert state is not None
+    assert state.sampling_interval_us == 20_000
+    source.close()
