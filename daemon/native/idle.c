@@ -94,17 +94,25 @@ static int gather(struct tierd_idle *idle, const struct tierd_idle_histories *hi
 	return 0;
 }
 
-static int read_and_write(struct tierd_idle *idle, enum tierd_idle_mode mode)
+static int read_and_write(struct tierd_idle *idle, struct tierd_idle_step *step)
 {
+	const enum tierd_idle_mode mode = step->mode;
 	const uint8_t again = mode == TIERD_IDLE_MARK ? 0 : UNIT_ACCESSED | UNIT_UNTRACKED;
 	int err;
 
 	if (mode == TIERD_IDLE_MARK)
 		err = idle_shared_before_mark(idle);
 	else
-		err = idle_check(idle);
+		err = idle_check(idle, step);
 	if (err != 0)
 		return err;
+	if (mode != TIERD_IDLE_MARK && idle->units > 0) {
+		const struct unit *last = &idle->unit[idle->units - 1];
+
+		step->folio = last->pfn;
+		step->folio_round = step->round;
+		step->folio_state = last->state & (UNIT_ACCESSED | UNIT_UNTRACKED);
+	}
 	/* A folio of which no unit is the first page is marked at no other time. */
 	if (mode == TIERD_IDLE_CHECK)
 		return idle_mark_folios(idle, UNIT_TAIL);
@@ -126,7 +134,7 @@ int tierd_idle_scan(struct tierd_idle *idle, struct tierd_idle_histories *histor
 	step->became_hot = step->newly_hot = step->steady = step->newly_idle = 0;
 	err = gather(idle, histories, step);
 	if (err == 0)
-		err = read_and_write(idle, step->mode);
+		err = read_and_write(idle, step);
 	if (err != 0)
 		return err;
 	idle_visit(idle, histories, step, record);

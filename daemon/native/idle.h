@@ -90,7 +90,7 @@ int idle_units(struct tierd_idle *idle, int pagemap, uint64_t start, uint64_t en
 void idle_sort(struct tierd_idle *idle);
 
 /* idle_bitmap.c: of the sorted units; results are UNIT_ACCESSED and UNIT_UNTRACKED. */
-int idle_check(struct tierd_idle *idle);
+int idle_check(struct tierd_idle *idle, const struct tierd_idle_step *step);
 /* Mark the folios that units are later parts of, if a bit of `states` is set. */
 int idle_mark_folios(struct tierd_idle *idle, uint8_t states);
 /* Mark units as idle of which a bit of `states` is set; 0: all. */

@@ -106,7 +106,8 @@ static int find_head(struct tierd_idle *idle, uint64_t pfn, uint64_t *head, uint
 }
 
 /* A unit that is part of a larger folio is what the folio is. */
-static int check_tail(struct tierd_idle *idle, struct unit *unit, const struct unit *before)
+static int check_tail(struct tierd_idle *idle, const struct tierd_idle_step *step,
+		      struct unit *unit, const struct unit *before)
 {
 	uint64_t head, flags;
 	int err = find_head(idle, unit->pfn, &head, &flags);
@@ -120,9 +121,13 @@ static int check_tail(struct tierd_idle *idle, struct unit *unit, const struct u
 		unit->state |= UNIT_UNTRACKED;
 		return 0;
 	}
-	/* The first frame's unit, or another tail of the folio, has been here already. */
+	/* Another page of the folio has been here already, and it may have been marked again. */
 	if (before != NULL && before->pfn == head) {
 		unit->state |= before->state & (UNIT_ACCESSED | UNIT_UNTRACKED);
+		return 0;
+	}
+	if (step->folio == head && step->folio_round == step->round) {
+		unit->state |= step->folio_state;
 		return 0;
 	}
 	err = idle_read_words(idle, frame_word(head), 1);
@@ -132,7 +137,8 @@ static int check_tail(struct tierd_idle *idle, struct unit *unit, const struct u
 }
 
 /* Why the bits of the units of keys [begin, end) are clear. */
-static int check_flags(struct tierd_idle *idle, size_t begin, size_t end)
+static int check_flags(struct tierd_idle *idle, const struct tierd_idle_step *step, size_t begin,
+		       size_t end)
 {
 	const uint64_t first = unit_of(idle, idle->sorted[begin])->pfn;
 	const uint64_t last = unit_of(idle, idle->sorted[end - 1])->pfn;
@@ -146,7 +152,7 @@ static int check_flags(struct tierd_idle *idle, size_t begin, size_t end)
 			continue;
 		unit->state &= (uint8_t)~UNIT_ACCESSED;
 		if (flags & FLAG_TAIL)
-			err = check_tail(idle, unit,
+			err = check_tail(idle, step, unit,
 					 i > 0 ? unit_of(idle, idle->sorted[i - 1]) : NULL);
 		else if (flags & FLAG_LRU && !(flags & FLAG_NOPAGE))
 			unit->state |= UNIT_ACCESSED;
@@ -157,7 +163,7 @@ static int check_flags(struct tierd_idle *idle, size_t begin, size_t end)
 }
 
 /* Takes ACCESSED for "the bit is clear" and finds out what that means. */
-static int check_clear(struct tierd_idle *idle)
+static int check_clear(struct tierd_idle *idle, const struct tierd_idle_step *step)
 {
 	size_t begin = 0;
 
@@ -181,7 +187,7 @@ static int check_clear(struct tierd_idle *idle)
 		}
 		while (!(unit_of(idle, idle->sorted[end - 1])->state & UNIT_ACCESSED))
 			end--;
-		err = check_flags(idle, begin, end);
+		err = check_flags(idle, step, begin, end);
 		if (err != 0)
 			return err;
 		begin = end;
@@ -189,7 +195,7 @@ static int check_clear(struct tierd_idle *idle)
 	return 0;
 }
 
-int idle_check(struct tierd_idle *idle)
+int idle_check(struct tierd_idle *idle, const struct tierd_idle_step *step)
 {
 	size_t begin = 0;
 
@@ -209,7 +215,7 @@ int idle_check(struct tierd_idle *idle)
 				unit->state |= UNIT_ACCESSED;
 		}
 	}
-	return check_clear(idle);
+	return check_clear(idle, step);
 }
 
 /* Tails stand in the list by their own frames, which are not those to mark. */

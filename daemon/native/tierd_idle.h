@@ -78,6 +78,10 @@ struct tierd_idle_step {
 	uint64_t newly_hot;
 	uint64_t steady;
 	uint64_t newly_idle;
+	/* For the next step: the last folio, whose other pages it may begin with. */
+	uint64_t folio;
+	uint32_t folio_round;
+	uint8_t folio_state;
 };
 
 /*

@@ -157,6 +157,11 @@ def test_pages_of_a_larger_folio_are_accessed_when_the_folio_is(kernel: IdleKern
     process.touch(FIRST + 5)
     assert scans.one() == dict.fromkeys(range(FIRST, FIRST + 16), 0x80)
     assert {page for page, h in scans.one().items() if h & 0x80} == set()
+    # Also where steps end in the middle of it.
+    for turn, most in enumerate((3, 7, 15)):
+        process.touch(FIRST + 16 * (turn % 2) + 9)
+        seen = {page for page, h in scans.one(most=most).items() if h & 0x80}
+        assert seen == set(range(FIRST + 16 * (turn % 2), FIRST + 16 * (turn % 2) + 16))
 
 
 @pytest.mark.parametrize("modes", [(BOTH,), (MARK, CHECK)])

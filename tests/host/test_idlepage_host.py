@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans by idle page tracking over this kernel's own pagemap and kpageflags.
+
+The bitmap, which this kernel may not have, is the test's: a bit for each frame, cleared by the test
+where a page is to look accessed.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tierd._native import ffi, lib
+from tierd.sources.idlepage.native import END, IdleHistories, IdlePages
+
+BITMAP = 1 << 20
+PAGES, HUGE = 4096, 512
+LRU, TAIL = 1 << 5, 1 << 16
+FRAME = (1 << 55) - 1
+
+
+class Bitmap:
+    """A bitmap of idle frames; all else is this kernel's."""
+
+    def __init__(self, *, scan: bool) -> None:
+        self.idle: set[int] = set()
+        self.tails: set[int] = set()
+        self._scan = scan
+        self._kept = (
+            ffi.callback("int64_t(int, void *, size_t, int64_t)", self._read),
+            ffi.callback("int64_t(int, const void *, size_t, int64_t)", self._write),
+            ffi.callback(
+                "int64_t(int, uint64_t, uint64_t, struct tierd_region *, size_t, uint64_t *)",
+                self._present,
+            ),
+        )
+        self.calls = ffi.new("struct tierd_idle_calls *", self._kept)
+
+    def _read(self, fd: int, to: Any, size: int, offset: int) -> int:
+        if fd != BITMAP:
+            data = os.pread(fd, size, offset)
+        else:
+            bits = np.array([pfn in self.idle for pfn in range(offset * 8, (offset + size) * 8)])
+            data = np.packbits(bits, bitorder="little").tobytes()
+        ffi.memmove(to, data, len(data))
+        return len(data)
+
+    def _write(self, fd: int, source: Any, size: int, offset: int) -> int:
+        data = np.frombuffer(ffi.buffer(source, size), np.uint8)
+        marked = np.flatnonzero(np.unpackbits(data, bitorder="little"))
+        self.idle |= {int(each) + offset * 8 for each in marked} - self.tails
+        return size
+
+    def _present(self, *given: Any) -> int:
+        fd, start, end, region, most, at = given
+        if not self._scan:
+            return -errno.ENOTTY
+        need, without = lib.TIERD_PAGE_PRESENT, lib.TIERD_PAGE_PFNZERO
+        return int(lib.tierd_pagemap_scan(fd, start, end, need, without, 0, region, most, at))
+
+
+def words(name: str, numbers: Iterable[int]) -> np.ndarray:
+    """Words of a file in /proc, or of /proc/self."""
+    place = Path("/proc/self" if name == "pagemap" else "/proc", name)
+    with place.open("rb", buffering=0) as file:
+        read = [os.pread(file.fileno(), 8, int(number) * 8) for number in numbers]
+    return np.frombuffer(b"".join(read), np.uint64)
+
+
+@pytest.fixture(params=["small", "huge"])
+def memory(request: pytest.FixtureRequest) -> Iterator[tuple[int, np.ndarray]]:
+    """First page number and frames of `PAGES` pages of this process."""
+    made = mmap.mmap(-1, (PAGES + HUGE) * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    huge = request.param == "huge"
+    made.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+    whole = np.frombuffer(made, np.uint8)
+    offset = -(whole.ctypes.data >> 12) % HUGE
+    whole[offset * 4096 :][: PAGES * 4096 : 4096] = 1
+    first = (whole.ctypes.data >> 12) + offset
+    frames = words("pagemap", range(first, first + PAGES)) & np.uint64(FRAME)
+    assert frames.all(), "this test needs CAP_SYS_ADMIN"
+    yield first, frames
+    del whole
+
+
+@pytest.mark.parametrize("scan", [True, False], ids=["pagemap-scan", "pagemap"])
+def test_frames_and_folios_of_this_kernel(memory: tuple[int, np.ndarray], scan: bool) -> None:
+    first, frames = memory
+    bitmap = Bitmap(scan=scan)
+    flags = os.open("/proc/kpageflags", os.O_RDONLY)
+    pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
+    try:
+        pages = IdlePages(BITMAP, flags, 1 << 24, 1 << 20, bitmap.calls)
+        histories = IdleHistories(pages)
+        histories.set_ranges([(first, first + PAGES)])
+        about = words("kpageflags", frames)
+        tail, on_list = about & np.uint64(TAIL) != 0, about & np.uint64(LRU) != 0
+        bitmap.tails = {int(pfn) for pfn in frames[tail]}
+        head = np.maximum.accumulate(np.where(tail, 0, np.arange(PAGES)))
+        # New pages wait for a list of the kernel's, and have no flag until then.
+        usable = np.flatnonzero(on_list & ~tail)
+        chosen = np.random.default_rng(3).choice(usable, min(40, len(usable) // 2), replace=False)
+        found: set[int] = set()
+        for age in (0, 1):
+            step = ffi.new("struct tierd_idle_step *")
+            step.pagemap, step.mode, step.most, step.stop = pagemap, lib.TIERD_IDLE_BOTH, 1000, END
+            step.hot_scans, step.report_scans, step.age, step.round = 1, 1, age, age + 1
+            while not step.done:
+                assert pages.scan(histories, step) == 0
+                for record in pages.record[: step.records]:
+                    at = int(record["page"]) - first
+                    found |= set(range(at, at + (1 << int(record["order"]))))
+                step.start = step.next
+            bitmap.idle -= {int(frames[at]) for at in chosen} if age == 0 else set()
+        assert found == set(np.flatnonzero(np.isin(head, chosen)).tolist())
+        assert bitmap.idle >= {int(pfn) for pfn in frames[chosen]}
+    finally:
+        os.close(flags)
+        os.close(pagemap)
