@@ -116,6 +116,16 @@ DEFECTS = (
            "        self._numbers.retire", _unit("workloads/test_targets_registry")),
     Defect("records behind the ring's end are lost", "daemon/tierd/sources/kmod/ring.py",
            "self._records[: count - first]]", "self._records[:0]]", _unit("kmod/test_ring")),
+    Defect("pages of a folio that a step cuts are taken for idle", "daemon/native/idle_bitmap.c",
+           "if (step->folio == head &&", "if (step->folio != step->folio &&",
+           _unit("sources/test_idlepage_pages")),
+    Defect("an access to a shared page counts for one process alone", "daemon/native/idle_shared.c",
+           "(int32_t)(found - since) > 0)", "(int32_t)(found - since) > INT32_MAX - 1)",
+           _unit("sources/test_idlepage_pages")),
+    Defect("the scanner by idle page tracking has no CPU budget",
+           "daemon/tierd/sources/idlepage/scanner.py",
+           "        self._tokens_ns -= cpu_ns - self._cpu_ns\n", "",
+           _unit("sources/test_idlepage_scanner")),
     Defect("a group's floor does not hold", "daemon/tierd/policy/limits.py",
            "self._on(nodes) - self._limit(self._groups.floor, nodes), self._left)",
            "self._on(nodes), self._left)", _unit("policy/test_group_limits")),
@@ -136,6 +146,14 @@ DEFECTS = (
 )  # fmt: skip
 
 
+def put(tree: Path, file: Path, text: str) -> None:
+    """Write a file; what is of the native code is built anew."""
+    file.write_text(text)
+    if "daemon/native" in str(file):
+        build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        subprocess.run(build, cwd=tree, capture_output=True, check=True)
+
+
 def caught(tree: Path, defect: Defect) -> str:
     """The test that fails with the defect; "" if all pass.
 
@@ -145,7 +163,7 @@ def caught(tree: Path, defect: Defect) -> str:
     file = tree / defect.file
     text = file.read_text()
     assert text.count(defect.right) == 1, f"{defect.file} has changed: {defect.right!r}"
-    file.write_text(text.replace(defect.right, defect.wrong))
+    put(tree, file, text.replace(defect.right, defect.wrong))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *defect.tests]
     try:
         done = subprocess.run(
@@ -154,7 +172,7 @@ def caught(tree: Path, defect: Defect) -> str:
     except subprocess.TimeoutExpired:
         return "the tests do not end"
     finally:
-        file.write_text(text)
+        put(tree, file, text)
     if done.returncode not in (0, FAILED):
         raise RuntimeError(f"{defect.what}: pytest ended with {done.returncode}: {done.stdout}")
     told = re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)
