@@ -73,7 +73,8 @@ static int gather(struct tierd_idle *idle, const struct tierd_idle_histories *hi
 	idle->units = 0;
 	step->next = step->start;
 	step->done = 0;
-	while (idle->units < step->most) {
+	idle->entries_read = 0;
+	while (idle_has_space(idle, step->most)) {
 		uint64_t end;
 		int err;
 

@@ -35,6 +35,8 @@ enum {
 	CALL_WORDS = 512,
 	WINDOW = HUGE_PAGES,
 	PAGEMAP_ENTRIES = 4096,
+	/* Entries of holes that a step reads on kernels that do not tell of holes. */
+	STEP_ENTRIES = 1 << 18,
 	PAGEMAP_REGIONS = 64
 };
 
@@ -58,6 +60,7 @@ struct tierd_idle {
 	int16_t *node;
 	size_t spans, span_used;
 	size_t units;
+	uint64_t entries_read;
 	struct unit unit[TIERD_IDLE_UNITS];
 	uint64_t sorted[TIERD_IDLE_UNITS], scratch[TIERD_IDLE_UNITS];
 	uint64_t word[CALL_WORDS];
@@ -81,6 +84,12 @@ static inline uint64_t unit_pages(const struct unit *unit)
 
 /* idle_calls.c: those of the kernel. */
 extern const struct tierd_idle_calls idle_calls;
+
+/* Whether a step can take in more. */
+static inline bool idle_has_space(const struct tierd_idle *idle, uint64_t most)
+{
+	return idle->units < most && idle->entries_read < STEP_ENTRIES;
+}
 
 /* idle_frames.c: the units in pages [start, end), at most `most` in all; `*next` is where to go on.
  */

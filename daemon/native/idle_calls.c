@@ -20,11 +20,11 @@ static int64_t call_write(int fd, const void *from, size_t bytes, int64_t offset
 	return put < 0 ? -errno : put;
 }
 
-static int64_t call_present(int fd, uint64_t start, uint64_t end, struct tierd_region *region,
-			    size_t regions, uint64_t *walk_end)
+static int64_t call_present(int fd, uint64_t start, uint64_t end, uint64_t max_pages,
+			    struct tierd_region *region, size_t regions, uint64_t *walk_end)
 {
-	return tierd_pagemap_scan(fd, start, end, TIERD_PAGE_PRESENT, TIERD_PAGE_PFNZERO, 0, region,
-				  regions, walk_end);
+	return tierd_pagemap_scan(fd, start, end, TIERD_PAGE_PRESENT, TIERD_PAGE_PFNZERO, max_pages,
+				  region, regions, walk_end);
 }
 
 const struct tierd_idle_calls idle_calls = {

@@ -53,7 +53,7 @@ static int add_unit(struct tierd_idle *idle, uint64_t vpn, uint64_t entry, uint8
 static int add_pages(struct tierd_idle *idle, int pagemap, uint64_t start, uint64_t end,
 		     uint64_t most, uint64_t *next)
 {
-	while (start < end && idle->units < most) {
+	while (start < end && idle_has_space(idle, most)) {
 		uint64_t count = end - start;
 		int64_t got;
 
@@ -71,6 +71,7 @@ static int add_pages(struct tierd_idle *idle, int pagemap, uint64_t start, uint6
 				return err;
 		}
 		start += (uint64_t)got;
+		idle->entries_read += (uint64_t)got;
 	}
 	*next = start;
 	return 0;
@@ -97,8 +98,10 @@ static int scan_units(struct tierd_idle *idle, int pagemap, uint64_t start, uint
 		      uint64_t most, uint64_t *next)
 {
 	uint64_t walk_end = 0;
-	int64_t found = idle->calls.present(pagemap, start << PAGE_SHIFT, end << PAGE_SHIFT,
-					    idle->region, PAGEMAP_REGIONS, &walk_end);
+	/* The walk holds the lock of the address space, and what does not fit is walked again. */
+	int64_t found =
+	    idle->calls.present(pagemap, start << PAGE_SHIFT, end << PAGE_SHIFT, TIERD_IDLE_UNITS,
+				idle->region, PAGEMAP_REGIONS, &walk_end);
 
 	if (found < 0)
 		return (int)found;
@@ -118,7 +121,12 @@ static int scan_units(struct tierd_idle *idle, int pagemap, uint64_t start, uint
 			*next = at;
 			return 0;
 		}
+		/* The limit ended the walk inside of 2 MiB, all of which are one unit. */
+		if (region->categories & TIERD_PAGE_HUGE && last == *next)
+			*next = (last + HUGE_PAGES - 1) & ~(uint64_t)(HUGE_PAGES - 1);
 	}
+	if (*next > end)
+		*next = end;
 	return 0;
 }
 
@@ -126,7 +134,7 @@ int idle_units(struct tierd_idle *idle, int pagemap, uint64_t start, uint64_t en
 	       uint64_t *next)
 {
 	*next = start;
-	while (*next < end && idle->units < most) {
+	while (*next < end && idle_has_space(idle, most)) {
 		const uint64_t from = *next;
 		int err = -ENOTTY;
 

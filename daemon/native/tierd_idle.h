@@ -45,8 +45,8 @@ struct tierd_idle_stats {
 struct tierd_idle_calls {
 	int64_t (*read)(int fd, void *to, size_t bytes, int64_t offset);
 	int64_t (*write)(int fd, const void *from, size_t bytes, int64_t offset);
-	int64_t (*present)(int fd, uint64_t start, uint64_t end, struct tierd_region *region,
-			   size_t regions, uint64_t *walk_end);
+	int64_t (*present)(int fd, uint64_t start, uint64_t end, uint64_t max_pages,
+			   struct tierd_region *region, size_t regions, uint64_t *walk_end);
 };
 
 struct tierd_idle;

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from idle_kernel import PRESENT_CALL
 
 from tierd._native import ffi, lib
 from tierd.sources.idlepage.native import END, IdleHistories, IdlePages
@@ -37,7 +38,7 @@ class Bitmap:
             ffi.callback("int64_t(int, void *, size_t, int64_t)", self._read),
             ffi.callback("int64_t(int, const void *, size_t, int64_t)", self._write),
             ffi.callback(
-                "int64_t(int, uint64_t, uint64_t, struct tierd_region *, size_t, uint64_t *)",
+                PRESENT_CALL,
                 self._present,
             ),
         )
@@ -59,11 +60,11 @@ class Bitmap:
         return size
 
     def _present(self, *given: Any) -> int:
-        fd, start, end, region, most, at = given
+        fd, start, end, pages, region, most, at = given
         if not self._scan:
             return -errno.ENOTTY
         need, without = lib.TIERD_PAGE_PRESENT, lib.TIERD_PAGE_PFNZERO
-        return int(lib.tierd_pagemap_scan(fd, start, end, need, without, 0, region, most, at))
+        return int(lib.tierd_pagemap_scan(fd, start, end, need, without, pages, region, most, at))
 
 
 def words(name: str, numbers: Iterable[int]) -> np.ndarray:

@@ -23,7 +23,7 @@ kernel's numbers to core/linux.py."""
 BOUNDS = {
     "python_lines": 40894,
     "python_modules": 224,
-    "native_lines": 6621,
+    "native_lines": 6639,
     "loose_constants": 0,
     "private_words": 0,
     "branchy_functions": 0,

@@ -23,6 +23,10 @@ HUGE = 512
 LRU, HEAD, TAIL, NOPAGE = 1 << 5, 1 << 15, 1 << 16, 1 << 20
 PRESENT, EXCLUSIVE = 1 << 63, 1 << 56
 
+PRESENT_CALL = (
+    "int64_t(int, uint64_t, uint64_t, uint64_t, struct tierd_region *, size_t, uint64_t *)"
+)
+
 
 class Process:
     """An address space: page number → frame, and which entries were accessed.
@@ -67,11 +71,12 @@ class IdleKernel:
         self.opened: dict[int, Process] = {}
         self.hidden = False
         self.walks = self.calls_made = 0
+        self.walked: list[int] = []
         self._kept = (
             ffi.callback("int64_t(int, void *, size_t, int64_t)", self._read),
             ffi.callback("int64_t(int, const void *, size_t, int64_t)", self._write),
             ffi.callback(
-                "int64_t(int, uint64_t, uint64_t, struct tierd_region *, size_t, uint64_t *)",
+                PRESENT_CALL,
                 self._present,
             ),
         )
@@ -209,14 +214,18 @@ class IdleKernel:
         return size
 
     def _present(self, *given: Any) -> int:
-        fd, start, end, region, most, at = given
+        fd, start, end, pages, region, most, at = given
         process, found, last = self.opened[fd], 0, None
         if not self.scan:
             return -errno.ENOTTY
         if not process.alive:
             return -errno.ESRCH
         at[0] = end
-        for vpn in sorted(v for v in process.frames if start >> 12 <= v < end >> 12):
+        inside = sorted(v for v in process.frames if start >> 12 <= v < end >> 12)
+        self.walked.append(min(pages, len(inside)))
+        if len(inside) > pages:
+            at[0] = (inside[pages - 1] + 1) << 12
+        for vpn in inside[:pages]:
             huge = process.entry(vpn) in process.huge
             if last == (vpn - 1, huge):
                 region[found - 1].end = (vpn + 1) << 12

@@ -43,7 +43,9 @@ class Scans:
         step.mode, step.stop, step.most, step.done = mode, END, most, 0
         step.age, step.round = self.age, self.scans + 1
         self.sums = dict.fromkeys(("pages", "accessed", "units", "steady", "newly_idle"), 0)
+        self.steps = 0
         while not step.done:
+            self.steps += 1
             assert self.pages.scan(self.histories, step) == 0
             self.records = self.pages.record[: step.records].copy()
             found |= {int(r["page"]) & (1 << 48) - 1: int(r["history"]) for r in self.records}
@@ -143,6 +145,37 @@ def test_a_range_within_two_mib_that_are_mapped_as_a_whole_counts_them_once() ->
     process.touch(FIRST)
     assert scans.one() == {FIRST: 0x80}
     assert scans.sums["pages"] == HUGE
+
+
+def test_walks_of_the_address_space_are_bounded() -> None:
+    """A walk holds its lock. One that ends inside of 2 MiB loses none of it, and sees it once."""
+    kernel = IdleKernel(1 << 14)
+    process = kernel.process(10)
+    kernel.map(process, FIRST, *range(1, 101))
+    for block in range(1, 18):
+        kernel.map_huge(process, FIRST + block * HUGE, block * HUGE)
+    scans = Scans(kernel, process, (FIRST, FIRST + 18 * HUGE))
+    scans.one()
+    process.touch(*range(FIRST, FIRST + 18 * HUGE, HUGE))
+    assert len(scans.one()) == 18
+    assert scans.sums["units"] == 100 + 17
+    assert scans.sums["pages"] == 100 + 17 * HUGE
+    assert max(kernel.walked) <= 8192
+
+
+def test_a_step_ends_in_a_hole_where_the_kernel_does_not_tell_of_it() -> None:
+    kernel = IdleKernel(scan=False)
+    process = kernel.process(10)
+    far = FIRST + (3 << 18)
+    kernel.map(process, FIRST, 7)
+    kernel.map(process, far, 9)
+    scans = Scans(kernel, process, (FIRST, far + 1))
+    scans.one()
+    process.touch(FIRST, far)
+    before = kernel.calls_made
+    assert set(scans.one()) == {FIRST, far}
+    assert kernel.calls_made - before < (3 << 18) / 4096 + 20
+    assert scans.steps == 4
 
 
 def test_pages_of_a_larger_folio_are_accessed_when_the_folio_is(kernel: IdleKernel) -> None:
