@@ -31,13 +31,12 @@ from cost_loads import LOADS
 from lineloop import LineLoop
 from tierloop import Loop
 
-from tierd.core import bounds
 from tierd.core.tuning import COST, FEEDBACK, REGRESSION, TRIAL
 from tierd.hotness import pattern
 from tierd.policy import demand, pageset
 from tierd.policy.cost_decision import CostRound
 from tierd.policy.placement import Search
-from tierd.policy.regression_window import Before, RegressionWindow
+from tierd.policy.regression_window import RegressionWindow
 from tierd.policy.residual_load import ResidualLoad
 
 
@@ -72,13 +71,11 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
     "ramp-up": [(FEEDBACK, "first_line_fraction", 1.0)],
     "noise estimate": [(REGRESSION, "standard_deviations", 0.0)],
-    "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],
     "residual load": [RESIDUAL],
     "pause after a change": [(COST, "residual_load_fraction", math.inf)],
     "whole regions": [WHOLE],
     "load step": [(COST, "load_step", 9.0)],
     "starts": [(Search, "_beginnings", _here_only)],
-    "polish": [(bounds, "POLISH_GROUPS", 0)],
     "mean prices": [(COST, "gradient_points", 1)],
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],

@@ -62,8 +62,6 @@ EXCHANGES: Final = 96
 """Exchanges that one decision of the policy `cost` makes."""
 PLACEMENT_ITERATIONS: Final = 16
 """Iterations of its placement optimiser."""
-POLISH_GROUPS: Final = 32
-"""Single groups that move after these."""
 EPOCH_PAGES: Final = 1 << 17
 """Pages of an epoch, or of a series of moves, that are looked at again or taken back; of more,
 those with the highest addresses are left out."""

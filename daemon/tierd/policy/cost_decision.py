@@ -10,7 +10,7 @@ import numpy as np
 
 from tierd.core.access import LINE_BYTES
 from tierd.core.migration import Direction, I16Array, MigrationPlan
-from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE, U64Array
+from tierd.core.pagekey import PAGE_SIZE, U64Array
 from tierd.core.tiermap import MemoryKind, Tier, TierMap
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
@@ -116,14 +116,6 @@ class CostRound(Round):
         return np.bincount(
             (known.region % COST.spread_parts).astype(np.int64), known.counted, COST.spread_parts
         )
-
-    def waits(self) -> np.ndarray:
-        """Seconds that known accesses wait, a second, by part of memory."""
-        latency = self.model.loaded_ns(self.model.load, self.weight)
-        known = self.tier >= 0
-        each = self.demand.lines * self.demand.share * latency[self.tier] * 1e-9
-        part = (self.pages.page >> np.uint64(HUGE_ORDER)) % np.uint64(COST.spread_parts)
-        return np.bincount(part[known].astype(np.int64), each[known], COST.spread_parts)
 
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
         """What pages save by being here, not on `source` nodes; how many are known."""

@@ -62,10 +62,6 @@ class Now(Protocol):
         """How accesses since long are spread over parts of memory, float64[parts], decayed."""
         ...
 
-    def waits(self) -> F64Array:
-        """Seconds that accesses to each part of memory wait, a second, float64[parts]."""
-        ...
-
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
         """Seconds saved a second by pages being here, not on `source` nodes; pages known of."""
         ...
@@ -112,7 +108,6 @@ class FeedbackController:
         """Something else is tried: what is served now says nothing of moves before."""
         self._test: tuple[_Open, float] | None = None
         self._series, self._swing = RegressionWindow(), NoiseEstimate()
-        self._waits: F64Array | None = None
         self._planned = _Open()
         self._now = _Open()
         self._before: _Open | None = None
@@ -205,8 +200,8 @@ class FeedbackController:
             rate = sum(self._rates) / len(self._rates)
             self._fade()
             before = self.mix
-            then = Before(self._rate or rate, before, self._waits)
-            self.mix, self._waits = self._fresh(now.spread(), time_ns - self._begun_ns), now.waits()
+            then = Before(self._rate or rate, before)
+            self.mix = self._fresh(now.spread(), time_ns - self._begun_ns)
             self.undo = None
             if self._test is not None:
                 self._judge(rate, now)
@@ -238,7 +233,7 @@ class FeedbackController:
         saved, known = now.saved(page, epoch.source[first])
         observed = saved * epoch.pages / known if known else 0.0
         if sum(epoch.lines.values()) >= FEEDBACK.min_line_fraction * epoch.then.rate:
-            served = epoch.then.served(rate, self.mix)
+            served = epoch.then.served(rate)
             if served < 1 - FEEDBACK.alarm_loss - self._swing.chance(1, 1) and self.alike(
                 epoch.then.mix
             ):
@@ -256,7 +251,7 @@ class FeedbackController:
         """Take a whole series of moves back that lost little by little."""
         series = self._series
         alike = self.alike(series.then.mix)
-        lost = series.lost(rate, self._swing, alike=alike, moved=moved, mix=self.mix)
+        lost = series.lost(rate, self._swing, alike=alike, moved=moved)
         if lost and self._test is None:
             self.alarms += 1
             self.allowance = FEEDBACK.first_line_fraction
@@ -265,7 +260,7 @@ class FeedbackController:
             self._now = _Open()
         if lost or self._test is not None:
             series.forget()
-        series.begins(self.mix, self._waits)
+        series.begins(self.mix)
 
     def _fresh(self, spread: F64Array, elapsed_ns: int) -> F64Array | None:
         """How the accesses of this epoch are spread, sum 1; None if there were none."""

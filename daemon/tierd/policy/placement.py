@@ -93,32 +93,7 @@ class Search:
             found, waited = self._descend(begin)
             if waited < least * (1 - COST.placement_min_gain):
                 best, least = found, waited
-        return self._target(self._polish(best))
-
-    def _polish(self, placed: F64Array) -> F64Array:
-        """Move single groups while that gains: a way all groups go together leaves out few."""
-        for _ in range(bounds.POLISH_GROUPS):
-            group, source, dest = np.nonzero(
-                (placed[:, :, None] > 0) & ~np.eye(self._tiers, dtype=np.bool_)[None]
-            )
-            space = np.maximum(self._most - self._size @ placed, 0)
-            folios = np.minimum(placed[group, source], space[dest] / self._size[group])
-            load, weight = self._sums(placed)
-            at = np.arange(len(group))
-            loads, weights = (np.tile(each, (len(group), 1)) for each in (load, weight))
-            for sums, each in ((loads, self._bytes), (weights, self._waits)):
-                sums[at, source] -= folios * each[group, 0]
-                sums[at, dest] += folios * each[group, 0]
-            waited = (self._model.loaded_ns(loads, weights) * weights).sum(axis=1) * 1e-9
-            waited += folios * (self._cost[group, dest] - self._cost[group, source])
-            now = float(self._model.loaded_ns(load, weight) @ weight) * 1e-9
-            best = int(waited.argmin()) if len(waited) else -1
-            if best < 0 or waited[best] >= now * (1 - COST.polish_min_gain):
-                break
-            placed = placed.copy()
-            placed[group[best], source[best]] -= folios[best]
-            placed[group[best], dest[best]] += folios[best]
-        return placed
+        return self._target(best)
 
     def _sums(self, placed: F64Array) -> tuple[F64Array, F64Array]:
         load = self._load + (self._bytes * placed).sum(axis=0)

@@ -60,36 +60,14 @@ class Before:
     Attributes:
         rate: lines a second.
         mix: float64[parts] how they were spread over parts of memory, sum 1; None: not known.
-        waits: float64[parts] seconds that accesses to each waited, a second; None: not known.
     """
 
     rate: float = 0.0
     mix: F64Array | None = None
-    waits: F64Array | None = None
 
-    def progress(self, rate: float, mix: F64Array | None) -> float:
-        """How quick programs are now, 1 for as before, each by what it waited then.
-
-        Lines of all programs together are no measure where these differ: one that waits for
-        each line serves few, and gains by moves that cost a stream many. Of threads that wait
-        most of their time, what they wait less is the change of their own lines, so the mean
-        (geometric) of all parts' changes is taken by what was waited in each.
-        """
-        if self.rate <= 0:
-            return 1.0
-        if mix is None or self.mix is None or self.waits is None:
-            return rate / self.rate
-        known = (self.waits > 0) & (self.mix > 0)
-        if not known.any():
-            return rate / self.rate
-        change = rate * mix[known] / (self.rate * self.mix[known])
-        change = np.log(np.clip(change, 1 / REGRESSION.max_part_factor, REGRESSION.max_part_factor))
-        return float(np.exp(np.average(change, weights=self.waits[known])))
-
-    def served(self, rate: float, mix: F64Array | None) -> float:
-        """Relative to then, lines or progress, whichever did better: to be a loss, both fall."""
-        lines = rate / self.rate if self.rate > 0 else 1.0
-        return max(lines, self.progress(rate, mix))
+    def served(self, rate: float) -> float:
+        """Relative to then; 1 where nothing was served then."""
+        return rate / self.rate if self.rate > 0 else 1.0
 
 
 class NoiseEstimate:
@@ -135,10 +113,10 @@ class RegressionWindow:
         """Whether it is not yet known what moves brought."""
         return bool(self.page)
 
-    def begins(self, mix: F64Array | None, waits: F64Array | None = None) -> None:
+    def begins(self, mix: F64Array | None) -> None:
         """Moves are about to be made; remember how things were, if it is not known yet."""
         if not self.page and self.rates:
-            self.then, self.age = Before(sum(self.rates) / len(self.rates), mix, waits), 0
+            self.then, self.age = Before(sum(self.rates) / len(self.rates), mix), 0
 
     def add(
         self, page: U64Array, source: I16Array, lines: dict[str, float], waits: dict[str, float]
@@ -156,21 +134,12 @@ class RegressionWindow:
         self.rates.clear()
         self.calm.clear()
 
-    def lost(
-        self,
-        rate: float,
-        swing: NoiseEstimate,
-        *,
-        alike: bool,
-        moved: bool = True,
-        mix: F64Array | None = None,
-    ) -> bool:
+    def lost(self, rate: float, swing: NoiseEstimate, *, alike: bool, moved: bool = True) -> bool:
         """Whether all moves together lost; after each epoch, with its rate.
 
         Args:
             rate: lines a second that memory served in the epoch.
             swing: what is chance.
-            mix: float64[parts] how they were spread, sum 1; None: not known.
             alike: whether memory is used as before the series.
             moved: whether pages were moved in the epoch.
         """
@@ -186,7 +155,7 @@ class RegressionWindow:
             chance = swing.chance(REGRESSION.settled_epochs, latest)
             allowed = REGRESSION.settled_max_loss + chance
             calm = list(self.calm)
-            if self.then.served(sum(calm) / REGRESSION.settled_epochs, mix) < 1 - allowed:
+            if self.then.served(sum(calm) / REGRESSION.settled_epochs) < 1 - allowed:
                 return True
             self.forget()
             self.rates.extend(calm)
@@ -198,7 +167,7 @@ class RegressionWindow:
             if now > (1 + max(REGRESSION.min_gain, chance)) * self.then.rate:
                 self.forget()
                 self.rates.append(rate)
-            return self.then.served(now, mix) < 1 - REGRESSION.max_loss - chance
+            return self.then.served(now) < 1 - REGRESSION.max_loss - chance
         return False
 
     def moved(self) -> tuple[U64Array, I16Array]:

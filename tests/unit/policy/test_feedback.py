@@ -26,13 +26,9 @@ class Present:
     waited: float = 1.0
     gain: float = 0.1
     mix: tuple[float, ...] = (1.0, 2.0, 3.0)
-    waiting: tuple[float, ...] = (1.0, 2.0, 3.0)
 
     def spread(self) -> np.ndarray:
         return np.array(self.mix)
-
-    def waits(self) -> np.ndarray:
-        return np.array(self.waiting)
 
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
         return self.gain, len(page)
@@ -106,24 +102,6 @@ def test_what_was_no_choice_is_no_gain_and_no_loss() -> None:
     course.epoch()
     assert len(course.out.epochs) == 1
     assert course.out.folio_s == pytest.approx(0.9 * 1e-6 + 0.1 * 3e-6)
-
-
-@pytest.mark.parametrize(("waiting", "alarms"), [((9.0, 1.0, 0.0), 0), ((1.0, 9.0, 0.0), 1)])
-def test_a_program_that_waits_for_each_line_counts_by_its_waiting(
-    waiting: tuple[float, float, float], alarms: int
-) -> None:
-    """A third fewer lines of a stream, a seventh more of a chase: whose waiting is it?"""
-    course = Course()
-    course.now.mix, course.now.waiting = (10.0, 30.0, 0.0), waiting
-    for _ in range(12):
-        course.epoch()
-    course.epoch(predicted=0.2, lines=4e4)
-    # Counts decay with time: what is new in an epoch is 11.5 and 19.5 in 40.
-    kept = 0.5 ** (EPOCH_S / course.out.half_life_s)
-    first, second = (kept * 10 + (1 - kept) * 11.5, kept * 30 + (1 - kept) * 19.5)
-    course.now.mix, course.now.lines_per_s = (first, second, 0.0), 0.775e6
-    course.epoch()
-    assert course.out.alarms == alarms
 
 
 def test_nothing_changes_tier_before_the_first_rate_is_known() -> None:

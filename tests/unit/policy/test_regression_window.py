@@ -60,25 +60,6 @@ def test_a_small_loss_that_chance_explains_does_not_count() -> None:
     assert not any(told(series, swing, (1 - 2 * REGRESSION.settled_max_loss) * BEFORE, moved=False))
 
 
-def test_progress_is_of_each_part_by_what_was_waited_in_it() -> None:
-    mix = np.array([0.2, 0.8])
-    then = Before(100.0, mix, np.array([3.0, 1.0]))
-    assert then.progress(100.0, mix) == pytest.approx(1)
-    assert then.progress(50.0, mix) == pytest.approx(0.5)
-    # The first twice as quick, the second half as quick: 40 and 40 lines.
-    now = np.array([0.5, 0.5])
-    assert then.progress(80.0, now) == pytest.approx(2**0.75 * 0.5**0.25)
-    assert then.served(80.0, now) == pytest.approx(2**0.75 * 0.5**0.25)
-
-
-@pytest.mark.parametrize("before", [Before(100.0), Before(100.0, np.array([1.0]), np.zeros(1))])
-def test_where_parts_are_not_known_lines_stand_in(before: Before) -> None:
-    assert before.progress(80.0, np.array([1.0])) == pytest.approx(0.8)
-    assert Before().served(80.0, None) == 1
-
-
-def test_a_part_that_fell_silent_counts_no_more_than_so_much() -> None:
-    then = Before(100.0, np.array([0.5, 0.5]), np.ones(2))
-    assert then.progress(100.0, np.array([1.0, 0.0])) == pytest.approx(
-        (2 / REGRESSION.max_part_factor) ** 0.5
-    )
+def test_where_nothing_was_served_nothing_is_lost() -> None:
+    assert Before().served(80.0) == 1
+    assert Before(100.0).served(80.0) == pytest.approx(0.8)

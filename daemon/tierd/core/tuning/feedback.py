@@ -227,12 +227,6 @@ class RegressionTuning:
         meaning="The noise estimate follows an epoch with this weight.",
         evidence="assumption",
     )
-    max_part_factor: float = tuned(
-        4.0,
-        unit="ratio",
-        meaning="A part of memory counts as at most so many times faster or slower than before.",
-        evidence="assumption",
-    )
 
 
 REGRESSION: Final = RegressionTuning()

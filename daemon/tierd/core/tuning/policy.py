@@ -153,12 +153,6 @@ class CostTuning:
         ),
         evidence="assumption",
     )
-    polish_min_gain: float = tuned(
-        1e-5,
-        unit="ratio",
-        meaning="A single group that moves after that must save this fraction of the waiting time.",
-        evidence="assumption",
-    )
     step_sizes: tuple[float, ...] = tuned(
         (1.0, 0.75, 0.5, 0.35, 0.25, 0.125, 0.06, 0.03),
         unit="ratio",
