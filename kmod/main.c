@@ -52,7 +52,7 @@ MODULE_PARM_DESC(mark_young,
 
 static unsigned int tierd_period_us = 500000;
 module_param_named(period_us, tierd_period_us, uint, 0444);
-MODULE_PARM_DESC(period_us, "Least time between two looks at a page, until netlink sets it");
+MODULE_PARM_DESC(period_us, "Least time between two scans of a page, until netlink sets it");
 
 static unsigned int tierd_budget_ppm = 50000;
 module_param_named(budget_ppm, tierd_budget_ppm, uint, 0444);

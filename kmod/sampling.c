@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Sampling intervals. With one, each part of an address space is gone over twice: its accessed bits
- * are cleared (it is armed), and looked at so much later. What was accessed at any other time does
- * not count, so that pages in use can be told apart by how much. A part that was begun is brought
- * to its end whatever the budget has left: what that lacks is waited for before the next one.
+ * are cleared (it is armed), and read so much later (the look). What was accessed at any other time
+ * does not count, so that pages in use can be told apart by how much. A part that was begun is
+ * brought to its end whatever the budget has left: what that lacks is waited for before the next
+ * one.
  */
 #include "compat.h"
 #include "tierd.h"
@@ -42,7 +43,7 @@ void tierd_set_sampling_interval(struct tierd_target *target, u32 sampling_inter
 }
 
 /**
- * tierd_part_begin() - arm a part, or look at one that is armed
+ * tierd_part_begin() - clear the accessed bits of a part, or look at one where they are cleared
  * @walk: the pass
  * @start_ns: when the slice began
  *

@@ -141,7 +141,7 @@ static void tierd_table_walk_group(struct tierd_walk *walk, struct tierd_table *
 	}
 	walk->pages += hweight8(present);
 	walk->accessed += hweight8(accessed);
-	/* A first look finds what was touched at any time before: it only clears. */
+	/* A first scan finds what was touched at any time before: it only clears. */
 	if (!walk->age)
 		accessed = 0;
 	histories = tierd_history_age(&table->chunk->history[start], accessed, present, ours);
@@ -155,7 +155,7 @@ static void tierd_table_walk_group(struct tierd_walk *walk, struct tierd_table *
 }
 
 /**
- * tierd_walk_table() - look at a part of the table behind a PMD
+ * tierd_walk_table() - read and clear the accessed bits of a part of the table behind a PMD
  * @walk: the pass
  * @vma: the mapping
  * @pmdp: the PMD entry

@@ -70,16 +70,19 @@ struct tierd_ranges {
 };
 
 /**
- * struct tierd_sampling - a part of an address space is armed (accessed bits cleared), and scanned
- * later
+ * struct tierd_sampling - a part of an address space is gone over twice
+ *
+ * The first time its accessed bits are cleared: the part is armed, and its sampling interval
+ * begins. The second time, the look, reads which bits were set meanwhile.
+ *
  * @us: the sampling interval of this round
- * @armed: the part is: the cursor goes over it a second time
+ * @armed: the part's bits are cleared: what the cursor goes over now is its look
  * @from: where the part begins
  * @to: where it ends
- * @armed_ns: when arming it began, 0: no part is under way
+ * @armed_ns: when clearing its bits began, 0: no part is under way
  * @armed_to_ns: when that had ended
  * @arming_ns: time that took, slices alone
- * @look_ns: when the scan of it began, 0: it has not
+ * @look_ns: when the look began, 0: it has not
  * @sum_ns: sum of the sampling intervals of this round's parts
  * @parts: how many those were
  */
@@ -97,10 +100,15 @@ struct tierd_sampling {
 
 /**
  * struct tierd_turnover - how much other memory a target has begun to use
+ *
+ * Newcomers are newly hot pages: of the last eight scans only the last two found them accessed.
+ * Silent ones are newly idle: the three scans before this one found them accessed, and this one did
+ * not. Many of both at a time mean that the target uses other memory than before.
+ *
  * @became: pages that became hot
- * @newcomers: seen by just the last two scans of eight
- * @steady: seen by the three scans before
- * @silent: of those, not seen by this one
+ * @newcomers: those of them that are newcomers
+ * @steady: pages that each of the three scans before this one found accessed
+ * @silent: those of them that are silent
  */
 struct tierd_turnover {
 	u32 became, newcomers;
@@ -193,7 +201,7 @@ struct tierd_span {
  * @mm: the address space
  * @settings: in force
  * @stop: not beyond this address
- * @arm: only clear accessed bits
+ * @arm: only clear accessed bits, for a look later (struct tierd_sampling)
  * @mark: tell the kernel's own reclaim what was accessed
  * @age: the target's
  * @key: the target's number, as in records

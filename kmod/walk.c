@@ -182,7 +182,8 @@ static void tierd_walk_arm_pmd(struct tierd_walk *walk, struct vm_area_struct *v
 }
 
 /**
- * tierd_walk_pmd() - look at a part of one PMD entry, or arm it
+ * tierd_walk_pmd() - read and clear the accessed bits of a part of one PMD entry, or only clear
+ * them
  * @walk: the pass
  * @vma: the mapping
  * @pmdp: the PMD entry

@@ -51,7 +51,7 @@ enum tierd_attr {
 	TIERD_A_TARGET,	      /* u16: number chosen by the caller, unique, not 0xffff */
 	TIERD_A_PID,	      /* u32 */
 	TIERD_A_RANGES,	      /* struct tierd_range[], ascending, apart */
-	TIERD_A_PERIOD_US,    /* u32: least time between two looks at a page */
+	TIERD_A_PERIOD_US,    /* u32: least time between two scans of a page */
 	TIERD_A_BUDGET_PPM,   /* u32: CPU time of the scanner, in millionths of one CPU */
 	TIERD_A_HOT_SCANS,    /* u8: a page seen in this many of 8 scans is hot */
 	TIERD_A_COLD_SCANS,   /* u8: a hot page seen in no more than these is cold again */
