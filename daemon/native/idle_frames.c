@@ -105,6 +105,13 @@ static int scan_units(struct tierd_idle *idle, int pagemap, uint64_t start, uint
 
 	if (found < 0)
 		return (int)found;
+	if (found == 0) {
+		/* Some kernels find nothing where there is no address space any more. */
+		int64_t got = read_entries(idle, pagemap, start, 1);
+
+		if (got < 0)
+			return (int)got;
+	}
 	*next = walk_end >> PAGE_SHIFT;
 	for (int64_t i = 0; i < found; i++) {
 		const struct tierd_region *region = &idle->region[i];

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,23 @@ def test_frames_and_folios_of_this_kernel(memory: tuple[int, np.ndarray], scan: 
     finally:
         os.close(flags)
         os.close(pagemap)
+
+
+@pytest.mark.parametrize("scan", [True, False], ids=["pagemap-scan", "pagemap"])
+def test_a_process_that_has_ended_is_told_from_one_without_pages(scan: bool) -> None:
+    bitmap = Bitmap(scan=scan)
+    pages = IdlePages(BITMAP, BITMAP, 0, 1 << 20, bitmap.calls)
+    histories = IdleHistories(pages)
+    step = ffi.new("struct tierd_idle_step *")
+    step.mode, step.most, step.stop = lib.TIERD_IDLE_MARK, 1000, END
+    step.hot_scans, step.report_scans = 1, 1
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        # What no process has mapped: the first pages.
+        histories.set_ranges([(1, 16)])
+        step.pagemap = os.open(f"/proc/{child.pid}/pagemap", os.O_RDONLY)
+        assert (pages.scan(histories, step), step.units, step.done) == (0, 0, 1)
+        child.kill()
+    try:
+        assert pages.scan(histories, step) == -errno.ESRCH
+    finally:
+        os.close(step.pagemap)
