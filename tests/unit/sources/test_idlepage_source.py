@@ -21,6 +21,8 @@ from tierd.sources.idlepage.ring import RingWriter
 from tierd.sources.idlepage.scanner import IdleScanner
 from tierd.sources.idlepage.source import IdlePageSource, Scanning
 from tierd.sources.memory_blocks import node_frames
+from tierd.sources.scan import ScanSource
+from tierd.sources.selection import SourceSelector
 
 FIRST = 0x4000
 
@@ -175,3 +177,25 @@ def test_an_interval_may_be_chosen_without_the_kernel_module(tmp_path: Path) -> 
     assert state is not None
     assert state.sampling_interval_us == 20_000
     source.close()
+
+
+def test_it_is_used_where_the_module_is_not_and_gives_way_to_the_next_where_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = IdleKernel()
+    kernel.map(kernel.process(10), FIRST, *range(100, 400))
+    idlepage, _ = source_of(kernel, tree(tmp_path))
+    show_frames(tmp_path, monkeypatch, 1 << 63 | 77)
+    selector = SourceSelector([ScanSource(root=tmp_path), idlepage])
+    targets = [WatchedTarget(5, 10, (WatchedRange(FIRST, FIRST + 300),))]
+    selector.watch(targets, 0)
+    assert selector.active is idlepage
+    assert selector.event_driven is idlepage
+    assert selector.reasons == {"scan": "the tierd kernel module is not loaded"}
+    kernel.hidden = True
+    while selector.active is idlepage:
+        wait(idlepage)
+        selector.poll(1)
+    assert "hides page frames" in selector.reasons["idlepage"]
+    with pytest.raises(UnavailableError, match="no source"):
+        selector.watch(targets, 2)
