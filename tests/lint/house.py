@@ -21,7 +21,7 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 40809,
+    "python_lines": 40832,
     "python_modules": 224,
     "native_lines": 6646,
     "loose_constants": 0,

@@ -8,7 +8,9 @@ of objects that have them.
 from __future__ import annotations
 
 import argparse
+import codecs
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -63,8 +65,29 @@ def build_parser(only: str | None = None, *, load: bool = True) -> argparse.Argu
     return parser
 
 
+_PLAIN: Final = {"\u2192": "->", "\u2026": "...", "\u00b5": "u", "\u00d7": "x", "\u2265": ">="}
+"""What stands for characters that a terminal may lack."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Handler of characters that an encoding has not got: plain ones, or their numbers."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or ascii(c)[1:-1] for c in lacking), error.end
+
+
+def speak_plainly() -> None:
+    """Whatever the locale is, what is printed can be printed."""
+    codecs.register_error("tierd.plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="tierd.plain")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    speak_plainly()
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv and argv[0] in SUMMARIES:
         parser = build_parser(argv[0])
