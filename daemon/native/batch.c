@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "agent.h"
 #include "sys.h"
 
 enum { UNTOUCHED = INT_MIN, PROBES = 4, LOOK_STEP = 16 };
@@ -113,14 +113,9 @@ void batch_look(struct batch *batch, int pid, const uint8_t *order, bool all)
 	look_at(batch, pid, rest);
 }
 
-int64_t batch_mapped(int pagemap, uint64_t start, uint64_t bytes)
+static bool same_block(const void *one, const void *other)
 {
-	struct tierd_region run = {0};
-	uint64_t walk_end;
-	int64_t found = tierd_pagemap_scan(pagemap, start, start + bytes, TIERD_PAGE_PRESENT,
-					   TIERD_PAGE_PFNZERO, 1, &run, 1, &walk_end);
-
-	return found <= 0 ? found : (int64_t)(run.categories | TIERD_PAGE_PRESENT);
+	return (uintptr_t)one / HUGE_BYTES == (uintptr_t)other / HUGE_BYTES;
 }
 
 /*
@@ -131,32 +126,28 @@ int64_t batch_mapped(int pagemap, uint64_t start, uint64_t bytes)
  */
 void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order)
 {
-	uint64_t block = UINT64_MAX;
-	int64_t huge = 0;
-	size_t joined = 0;
-	int pagemap = -1;
+	size_t asked = 0, joined = 0;
 
 	for (size_t i = 0; i < batch->n; i++) {
-		const uint64_t address = (uint64_t)(uintptr_t)batch->address[i];
-
 		if (batch->fate[i] != FATE_OPEN || order[batch->item[i]] >= HUGE_ORDER)
 			continue;
-		if (pagemap < 0 && (pagemap = sys_open_pagemap(pid)) < 0)
-			return;
-		if (block != address / HUGE_BYTES) {
-			block = address / HUGE_BYTES;
-			/* One entry maps all 2 MiB or none of them. */
-			huge = batch_mapped(pagemap, address, PAGE_BYTES);
-		}
-		if (huge < 0)
-			break;
-		if ((huge & TIERD_PAGE_HUGE) != 0) {
+		/* One entry maps all 2 MiB or none of them. */
+		if (asked == 0 || !same_block(batch->ask_address[asked - 1], batch->address[i]))
+			batch->ask_address[asked++] = batch->address[i];
+	}
+	if (asked == 0 ||
+	    agent_mapped(pid, asked, batch->ask_address, PAGE_BYTES, batch->status) != 0)
+		return;
+	for (size_t i = 0, k = 0; i < batch->n; i++) {
+		if (batch->fate[i] != FATE_OPEN || order[batch->item[i]] >= HUGE_ORDER)
+			continue;
+		if (!same_block(batch->ask_address[k], batch->address[i]))
+			k++;
+		if (batch->status[k] > 0 && (batch->status[k] & TIERD_PAGE_HUGE) != 0) {
 			batch->fate[i] = TIERD_JOINED;
 			batch->asked[joined++] = i;
 		}
 	}
-	if (pagemap >= 0)
-		close(pagemap);
 	/* Not where they were, if most of their folio was elsewhere. */
 	(void)batch_ask(batch, pid, joined, -1);
 	for (size_t k = 0; k < joined; k++)

@@ -9,6 +9,7 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 SOURCES = (
+    "agent.c",
     "batch.c",
     "heat.c",
     "heat_rank.c",

@@ -154,7 +154,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 	struct batch *batch = &mover->batch;
 	const struct tierd_process *process =
 	    mover_process(job->process, job->processes, key_target(job->page[batch->item[0]]));
-	uint64_t cpu_start = sys_thread_cpu_ns(), start = sys_monotonic_ns(), call_ns = 0, cpu,
+	uint64_t cpu_start = tierd_thread_cpu_ns(), start = sys_monotonic_ns(), call_ns = 0, cpu,
 		 pages;
 	size_t open = 0;
 
@@ -191,7 +191,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 		if (call_ns > job->longest_call_ns)
 			job->longest_call_ns = call_ns;
 	}
-	cpu = sys_thread_cpu_ns() - cpu_start;
+	cpu = tierd_thread_cpu_ns() - cpu_start;
 	job->cpu_ns += cpu;
 	mover_used_cpu(mover, start, cpu);
 }

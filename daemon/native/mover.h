@@ -84,8 +84,6 @@ void batch_look(struct batch *batch, int pid, const uint8_t *order, bool all);
  * where they are. Nothing is settled where the kernel cannot tell.
  */
 void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order);
-/* Categories of the first page present there, 0 if none is, or a negative errno. */
-int64_t batch_mapped(int pagemap, uint64_t start, uint64_t bytes);
 
 /* job.c */
 /*

@@ -204,7 +204,7 @@ static bool no_place(const struct tierd_promoter *promoter)
 int64_t promote_work(struct tierd_promoter *promoter)
 {
 	struct tierd_promoter_stats *stats = &promoter->stats;
-	uint64_t start = tap_now(promoter), cpu = sys_thread_cpu_ns(), end, promoted, demoted;
+	uint64_t start = tap_now(promoter), cpu = tierd_thread_cpu_ns(), end, promoted, demoted;
 	double taken;
 
 	stats->intervals++;
@@ -213,7 +213,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	read_records(promoter, start);
 	if (promoter->waiting.n == 0 || start < promoter->rest_until_ns) {
 		promoter->demand *= 1.0 - promoter->settings.demand_weight;
-		stats->cpu_ns += sys_thread_cpu_ns() - cpu;
+		stats->cpu_ns += tierd_thread_cpu_ns() - cpu;
 		return 0;
 	}
 	promoter->up.n = promoter->down.n = 0;
@@ -232,7 +232,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	promoter->demand += (taken - promoter->demand) * promoter->settings.demand_weight;
 	stats->promoted += promoted;
 	stats->demoted += demoted;
-	stats->cpu_ns += sys_thread_cpu_ns() - cpu;
+	stats->cpu_ns += tierd_thread_cpu_ns() - cpu;
 	if (sys_monotonic_ns() - start > stats->longest_ns)
 		stats->longest_ns = sys_monotonic_ns() - start;
 	return (int64_t)(promoted + demoted);

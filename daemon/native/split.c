@@ -8,8 +8,8 @@
  * loses its accessed bit and its place among the active pages; nothing else changes.
  */
 #include <errno.h>
-#include <unistd.h>
 
+#include "agent.h"
 #include "mover.h"
 #include "sys.h"
 
@@ -33,28 +33,30 @@ static uint8_t fate_of_errno(int err)
 }
 
 /* How a block of 2 MiB is mapped: FATE_OPEN if as one folio. */
-static uint8_t look(int pagemap, uint64_t start)
+static uint8_t look(int pid, uint64_t start)
 {
-	const int64_t found = batch_mapped(pagemap, start, HUGE_BYTES);
+	void *const address = (void *)(uintptr_t)start;
+	int found;
+	const int result = agent_mapped(pid, 1, &address, HUGE_BYTES, &found);
 
-	if (found < 0)
-		return fate_of_errno((int)-found);
+	if (result < 0 || found < 0)
+		return fate_of_errno(result < 0 ? -result : -found);
 	if (found == 0)
 		return TIERD_SPLIT_GONE;
 	return (found & TIERD_PAGE_HUGE) != 0 ? FATE_OPEN : TIERD_SPLIT_ALREADY;
 }
 
-static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
+static uint8_t split_one(int pid, uint64_t start)
 {
-	uint8_t view = look(pagemap, start);
+	uint8_t view = look(pid, start);
 	int result;
 
 	if (view != FATE_OPEN)
 		return view;
-	result = tierd_advise_cold(pidfd, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
+	result = tierd_advise_cold(pid, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
 	if (result < 0)
 		return fate_of_errno(-result);
-	view = look(pagemap, start);
+	view = look(pid, start);
 	if (view == FATE_OPEN)
 		return TIERD_SPLIT_REFUSED;
 	return view == TIERD_SPLIT_ALREADY ? TIERD_SPLIT_DONE : view;
@@ -63,28 +65,17 @@ static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
 void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n,
 		       const struct tierd_process *process, size_t processes, uint8_t *fate)
 {
-	uint64_t cpu_start = sys_thread_cpu_ns(), start = sys_monotonic_ns();
+	uint64_t cpu_start = tierd_thread_cpu_ns(), start = sys_monotonic_ns();
 	const struct tierd_process *of = NULL;
-	int pagemap = -ESRCH;
 
 	for (size_t i = 0; i < n; i++)
 		fate[i] = TIERD_SPLIT_NOT_TRIED;
 	for (size_t i = 0; i < n && atomic_load(&mover->stop) == 0; i++) {
-		if (i == 0 || key_target(page[i]) != key_target(page[i - 1])) {
-			if (pagemap >= 0)
-				close(pagemap);
-			of = mover_process(process, processes, key_target(page[i]));
-			pagemap = of == NULL || of->pidfd < 0 ? -ESRCH : sys_open_pagemap(of->pid);
-		}
+		of = mover_process(process, processes, key_target(page[i]));
 		if (of == NULL || of->pidfd < 0 || sys_exited(of->pidfd))
 			fate[i] = TIERD_SPLIT_GONE;
-		else if (pagemap < 0)
-			fate[i] = fate_of_errno(-pagemap);
 		else
-			fate[i] =
-			    split_one(of->pidfd, pagemap, key_vpn(key_head(page[i])) << PAGE_SHIFT);
+			fate[i] = split_one(of->pid, key_vpn(key_head(page[i])) << PAGE_SHIFT);
 	}
-	if (pagemap >= 0)
-		close(pagemap);
-	mover_used_cpu(mover, start, sys_thread_cpu_ns() - cpu_start);
+	mover_used_cpu(mover, start, tierd_thread_cpu_ns() - cpu_start);
 }

@@ -42,7 +42,7 @@ struct pm_scan {
 
 #define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan)
 
-long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
+long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
 {
 	long result = syscall(SYS_move_pages, pid, count, pages, nodes, status, MPOL_MF_MOVE);
 
@@ -80,7 +80,7 @@ int sys_open_pagemap(int pid)
 	return fd == -1 ? -errno : fd;
 }
 
-int tierd_advise_cold(int pidfd, uint64_t start, uint64_t length)
+int sys_advise_cold(int pidfd, uint64_t start, uint64_t length)
 {
 	struct iovec range = {.iov_base = (void *)(uintptr_t)start, .iov_len = length};
 	long result = syscall(PROCESS_MADVISE, pidfd, &range, 1UL, COLD, 0U);

@@ -15,6 +15,10 @@
 /* /proc/PID/pagemap, open for reading. */
 int sys_open_pagemap(int pid);
 
+/* move_pages(2) with MPOL_MF_MOVE, and process_madvise(2) with MADV_COLD (Linux 5.10). */
+long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
+int sys_advise_cold(int pidfd, uint64_t start, uint64_t length);
+
 /* Whether the process behind a pidfd has ended. */
 bool sys_exited(int pidfd);
 

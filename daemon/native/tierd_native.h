@@ -186,13 +186,29 @@ void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
 		   size_t n, uint8_t *found);
 /*
+ * Have the calls below made by agents from now on: processes that keep none but some capabilities,
+ * a bit each, and have so long to answer. Call it before there are threads. Without it each call
+ * is made, and waited for, here.
+ *
+ * These calls may wait for another process for ever. With agents they return -ETIMEDOUT when there
+ * is no answer in time, or an earlier call about the same process (or about DAMON) has none yet;
+ * -EAGAIN when all agents wait for processes that do not answer.
+ */
+int tierd_agents_start(uint64_t capabilities, uint64_t answer_ns);
+/* What agents are late with: processes, -1 for DAMON; and how often there was no answer in time. */
+size_t tierd_agents_late(int *about, size_t space, uint64_t *timeouts);
+/* CPU time of this thread, and of agents for it. */
+uint64_t tierd_thread_cpu_ns(void);
+/*
  * move_pages(2) with MPOL_MF_MOVE. `nodes` NULL asks where pages are. `status` is
  * left untouched for pages that the kernel did not get to, or that were still to be
  * migrated when it gave up; a positive result is the number of those.
  */
 long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
 /* process_madvise(2) with MADV_COLD (Linux 5.10). */
-int tierd_advise_cold(int pidfd, uint64_t start, uint64_t length);
+int tierd_advise_cold(int pid, uint64_t start, uint64_t length);
+/* Write to a file of DAMON, which waits for its kernel thread. */
+int tierd_write_damon(const char *path, const char *text, size_t n);
 
 /* ---- splitting ---- */
 

@@ -30,6 +30,7 @@ from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.replay.decided import listen, listen_to
 from tierd.sources.scan import ScanSource
 from tierd.sources.selection import SourceSelector
+from tierd.workloads.bounded_reads import BoundedReads
 
 MS, S = 10**6, 10**9
 PAGE = 4096
@@ -60,6 +61,7 @@ class Host:
 
     event_fd = -1
     all_walked = True
+    reads = BoundedReads()
 
     def __init__(self, recorder: Recorder, config: Config, pages: Pages, fast_pages: int) -> None:
         self.recorder, self.config, self.pages = recorder, config, pages

@@ -7,9 +7,11 @@ pages of the targets, `--rate` records a second. The mover says that it moved al
 moves nothing.
 
     python tests/support/hostservice.py --config FILE [--rate N] [--stuck FILE] [--first]
-                                        [--own-sources]
+                                        [--own-sources] [--own-mover]
 
-With `--own-sources` the sources are those of the configuration, not the made-up one.
+With `--own-sources` the sources are those of the configuration, not the made-up one; with
+`--own-mover` the mover is the service's, which asks the kernel to move pages to a node that is not
+there.
 With `--first` it prints, as JSON, when the first decision was made and the CPU time spent
 until then.
 """
@@ -28,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from tierd.cli._front import Endpoints
-from tierd.cli.run import _set_up_logging
+from tierd.cli.run import _set_up_logging, _start_agents
 from tierd.config.whole import load
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
@@ -43,7 +45,7 @@ from tierd.core.tiermap import (
     TierMap,
 )
 from tierd.engine import process
-from tierd.engine.build import build
+from tierd.engine.build import build, make_mover
 from tierd.engine.process import keep_heap, load_all
 from tierd.engine.reload import Reloader
 from tierd.migration import DryMover
@@ -136,9 +138,11 @@ def main() -> int:
     parser.add_argument("--stuck", type=Path)
     parser.add_argument("--first", action="store_true")
     parser.add_argument("--own-sources", action="store_true")
+    parser.add_argument("--own-mover", action="store_true")
     args = parser.parse_args()
     config = load(args.config)
     _set_up_logging(config.log.level)
+    _start_agents()
     keep_heap()
     load_all()
     service, _ = build(config, wait=True, dry_run=True)
@@ -147,7 +151,7 @@ def main() -> int:
     service.work.components = dataclasses.replace(
         service.components,
         sources=service.components.sources if args.own_sources else steady,
-        mover=PretendMover(),
+        mover=make_mover(config, dry_run=False) if args.own_mover else PretendMover(),
         read_tiers=two_tiers,
         read_usage=lambda _: dict.fromkeys((0, 1), NodeUsage(1 << 34, 1 << 33, 1 << 26)),
     )

@@ -47,6 +47,7 @@ from tierd.hotness.view import HeatStats
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.watermark import WatermarkPolicy
 from tierd.sources.selection import SourceSelector
+from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.target import Target
 
 PAGES = 10_000
@@ -101,6 +102,10 @@ class Tracking:
 
     all_walked = True
     closed = False
+    reads = BoundedReads()
+    not_answering: Sequence[int] = ()
+    given_up = unjudged = 0
+    idle_matchers: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.pids = {0: 1}

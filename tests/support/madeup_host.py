@@ -36,6 +36,7 @@ from tierd.engine.loop import Components, Service
 from tierd.observe.recording.recorder import Recorder, RecorderStats
 from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.sources.selection import SourceSelector
+from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.target import Target
 
 KINDS = ((MemoryKind.DRAM, 118.0), (MemoryKind.CXL, 430.0))
@@ -62,6 +63,10 @@ class MadeUpHost(AccessSource):
     name = "made-up"
     event_fd = -1
     all_walked = True
+    reads = BoundedReads()
+    not_answering: Sequence[int] = ()
+    given_up = unjudged = 0
+    idle_matchers: Sequence[str] = ()
 
     def __init__(
         self,

@@ -176,6 +176,18 @@ def _override(settings: Sequence[str]) -> None:
         logging.getLogger("tierd").warning('event=constant_overridden constant="%s"', each)
 
 
+def _start_agents() -> None:
+    """Have what may block for ever done by other processes, while this one is small."""
+    from tierd._native import lib
+    from tierd.core import bounds
+    from tierd.core.process import NUMBERS
+
+    # For pages of other processes, and for their pagemap.
+    keep = sum(1 << NUMBERS[name] for name in ("CAP_SYS_PTRACE", "CAP_SYS_NICE"))
+    if error := -lib.tierd_agents_start(keep, bounds.ANSWER_NS):
+        logging.getLogger("tierd.run").warning(logfmt(event="no_agents", reason=os.strerror(error)))
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Imported here: the other commands start without it.
@@ -196,6 +208,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = configured()
     _set_up_logging(config.log.level)
+    _start_agents()
     _override(args.set)
     if os.geteuid() != 0 and not args.dry_run:
         raise UnavailableError(

@@ -73,6 +73,17 @@ def head(told: Mapping[str, Any]) -> list[str]:
     targets = told["targets"]
     left = f", {targets['left_out']} more exceed the limit" if targets["left_out"] else ""
     lines.append(f"targets  {targets['watched']} processes{left}")
+    if silent := targets["not_answering"]:
+        pids = ", ".join(map(str, silent))
+        lines.append(f"         left out, as the kernel gives no answer about them: {pids}")
+    if targets["unjudged"]:
+        lines.append(
+            f"         {targets['unjudged']} processes are left alone: whether their control group "
+            "is meant cannot be told in this cgroup namespace"
+        )
+    if targets["idle_matchers"]:
+        matchers = ", ".join(map(printable, targets["idle_matchers"]))
+        lines.append(f"         no process was matched so far by {matchers}")
     heat = told["heat"]
     lines.append(
         f"heat     {heat['tracked']} of at most {heat['capacity']} folios tracked, "

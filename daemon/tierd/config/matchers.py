@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tierd.config.values import unknown_key
 from tierd.core import units
-from tierd.core.errors import ConfigError
+from tierd.core.errors import ConfigError, UnjudgeableError
 
 if TYPE_CHECKING:
     from tierd.core.process import ProcessFacts
@@ -48,6 +48,7 @@ class Matcher(Protocol):
 
         Raises:
             TargetGoneError: the process ended before what is asked of it was read.
+            UnjudgeableError: it depends on what cannot be known from here.
         """
         ...
 
@@ -94,10 +95,17 @@ class Combined:
 
     def matches(self, process: ProcessFacts) -> bool:
         """Whether the process is meant."""
-        answers = (part.matches(process) for part in self.parts)
-        if self.key == "all":
-            return all(answers)
-        return any(answers) is (self.key == "any")
+        unknown: UnjudgeableError | None = None
+        decisive = self.key != "all"
+        for part in self.parts:
+            try:
+                if part.matches(process) is decisive:
+                    return self.key == "any"
+            except UnjudgeableError as error:
+                unknown = error
+        if unknown is not None:
+            raise unknown
+        return self.key != "any"
 
     def table(self) -> dict[str, Any]:
         """The matcher as a TOML table; the empty one stands for every process."""

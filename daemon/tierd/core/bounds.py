@@ -137,6 +137,11 @@ PMU_LEAST_PERIOD: Final = 256
 """Least sampling period of raw events, whatever rate is wanted."""
 
 # Processes.
+ANSWER_NS: Final = 500 * 10**6
+"""Longest time for which the loop waits for an answer about a process. A plan's calls take a 50th
+of it, and SIGTERM waits for one call and for the end of a source (DAMON), together 2 s at most."""
+READERS: Final = 16
+"""Readings that are late at a time, each of which takes a thread; then no more are begun."""
 PROC_BYTES: Final = 16384
 """Bytes of other files of a process that are read; stat, status and cgroup are far smaller."""
 MAPS_BYTES: Final = 128 << 20

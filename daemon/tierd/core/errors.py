@@ -66,6 +66,17 @@ class TargetGoneError(TierdError):
     """The process ended, or its number belongs to another process now."""
 
 
+class UnjudgeableError(TierdError):
+    """Whether a process is meant cannot be told from here."""
+
+
+class NotAnsweringError(TargetGoneError):
+    """The kernel does not answer about the process for now: somebody holds its memory maps' lock.
+
+    Whoever looks at processes leaves it out and comes back later, as if it had gone.
+    """
+
+
 class SecondMmuError(TierdError):
     """A virtual machine or a device uses the process's memory unseen by accessed bits."""
 

@@ -129,9 +129,5 @@ def scan_own_page(address: int) -> int:
 
 def advise_own_page(address: int) -> int:
     """process_madvise(MADV_COLD) on one own page; the bytes advised."""
-    pidfd = os.pidfd_open(os.getpid())
-    try:
-        _checked(lib.tierd_advise_cold(pidfd, address, mmap.PAGESIZE))
-    finally:
-        os.close(pidfd)
+    _checked(lib.tierd_advise_cold(os.getpid(), address, mmap.PAGESIZE))
     return mmap.PAGESIZE

@@ -35,6 +35,7 @@ from tierd.sources.kmod.uapi import Kind
 from tierd.sources.selection import SourceSelector, make_source
 from tierd.sources.uncore import Uncore
 from tierd.topology.node_meminfo import probe, read_usage
+from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.maps import MapReader
 from tierd.workloads.registry import TargetRegistry
 from tierd.workloads.residency import ResidencyScanner
@@ -185,7 +186,8 @@ def build(
     read_tiers = tier_reader(config)
     tiers = read_tiers()
     heat = make_heat(config, recorder)
-    registry = TargetRegistry(config.targets, rules=config.rules)
+    reads = BoundedReads()
+    registry = TargetRegistry(config.targets, rules=config.rules, reads=reads)
     watching = [TickLog(), *own, *observers, *([] if recorder is None else [recorder])]
 
     def sources_of(config: Config) -> list[AccessSource]:
@@ -197,9 +199,8 @@ def build(
         return made
 
     sources = SourceSelector(sources_of(config))
-    tracking = Tracking(
-        registry, ResidencyScanner(), heat, MapReader(), config.residency.interval_ns
-    )
+    maps, interval_ns = MapReader(), config.residency.interval_ns
+    tracking = Tracking(registry, ResidencyScanner(), heat, maps, interval_ns, reads=reads)
     mover = make_mover(config, dry_run=dry_run)
     components = Components(
         sources=sources,

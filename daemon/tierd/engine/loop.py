@@ -199,7 +199,7 @@ class Service:
         paid_ns = self._clock()
         self._summary_ns = paid_ns + bounds.SUMMARY_INTERVAL_NS
         while not self.work.stopping:
-            start, spent = self._clock(), time.thread_time_ns()
+            start, spent = self._clock(), lib.tierd_thread_cpu_ns()
             self._between()
             self._hurry = False
             if self.components.hotplug.changed():
@@ -217,7 +217,7 @@ class Service:
             if start >= self._summary_ns and on_summary is not None:
                 self._summary_ns = start + bounds.SUMMARY_INTERVAL_NS
                 on_summary()
-            spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
+            spent = lib.tierd_thread_cpu_ns() - spent + self.work.take_aside_cpu_ns()
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_limit)
             allowed = paid_ns - bounds.CPU_CREDIT_NS

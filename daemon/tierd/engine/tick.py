@@ -101,7 +101,7 @@ class Tick:
         self._early: list[AccessBatch] = []
         self._moved = self._changed = False
         self._targets_ns = self._watch_ns = 0
-        self._aside_cpu_ns = 0
+        self._aside_cpu_ns = self._reads_cpu_ns = 0
 
     def renew(self) -> None:
         """Refresh targets, and give them to sources again, in the next tick."""
@@ -127,9 +127,10 @@ class Tick:
         return self._changed
 
     def take_aside_cpu_ns(self) -> int:
-        """CPU time that was spent between ticks since the last call."""
+        """CPU time that was spent between ticks, and by readers, since the last call."""
         spent, self._aside_cpu_ns = self._aside_cpu_ns, 0
-        return spent
+        before, self._reads_cpu_ns = self._reads_cpu_ns, self.components.tracking.reads.cpu_ns
+        return spent + self._reads_cpu_ns - before
 
     def _refresh_targets(self, now: int) -> None:
         if now >= self._targets_ns:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from tierd._native import lib
 from tierd.config.model import TargetsConfig
 from tierd.config.rules import RuleConfig
 from tierd.core.access import WatchedTarget
@@ -26,6 +27,7 @@ from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.selection import SourceSelector
+from tierd.workloads.bounded_reads import BoundedReads, Read, late_agents
 from tierd.workloads.extents import TargetPages, watched
 from tierd.workloads.maps import MapReader
 from tierd.workloads.registry import TargetRegistry
@@ -46,6 +48,7 @@ class Tracking:
         walk_interval_ns: pause between two residency scans of a target. A scan begins at once
             when more than a few of the target's pages are new, and later where scans take long.
         cpu_clock: CPU time of the calling thread, ns.
+        reads: makes the reads that may block.
     """
 
     def __init__(
@@ -56,10 +59,13 @@ class Tracking:
         maps: MapReader,
         walk_interval_ns: int,
         *,
-        cpu_clock: Callable[[], int] = time.thread_time_ns,
+        cpu_clock: Callable[[], int] = lib.tierd_thread_cpu_ns,
+        reads: BoundedReads | None = None,
     ) -> None:
         self._registry = registry
         self._cpu_clock = cpu_clock
+        self.reads = BoundedReads() if reads is None else reads
+        self._silent: frozenset[int] = frozenset()
         self._scanner = scanner
         self._heat = heat
         self._maps = maps
@@ -143,14 +149,22 @@ class Tracking:
         for target in changes.ended:
             self._forget(target)
         changed = bool(changes.started or changes.ended)
-        for number, target in list(self._registry.targets.items()):
-            pages = self._pages.setdefault(number, TargetPages())
-            if pages.quiet(target, now_ns):
-                continue
-            try:
-                found = self._maps.movable_ranges(target, now_ns)
-            except TargetGoneError:
+        read = []
+        for number, target in self._registry.targets.items():
+            if not self._pages.setdefault(number, TargetPages()).quiet(target, now_ns):
+                read.append(target)
+        answers = self.reads.each(
+            [
+                Read(each.pid, each.start_time, partial(self._maps.movable_ranges, each, now_ns))
+                for each in read
+            ]
+        )
+        for target, found in zip(read, answers, strict=True):
+            number, pages = target.number, self._pages[target.number]
+            if isinstance(found, TargetGoneError):
                 continue  # the registry says so at the next refresh
+            if isinstance(found, Exception):
+                raise found
             # The count of before the reading: the next refresh sees changes during it.
             pages.activity, pages.read_ns = target.activity, now_ns
             if "unread" in found.skipped:
@@ -160,7 +174,36 @@ class Tracking:
                 changed = True
                 pages.renew(found.ranges)
                 self._heat.keep_ranges(number, found.ranges)
-        return changed
+        return self._see_silent() or changed
+
+    def _see_silent(self) -> bool:
+        """Find out who does not answer; true if others do than before."""
+        before, self._silent = self._silent, self.reads.late | late_agents()[0]
+        for pid in self._silent - before:
+            log.warning(logfmt(event="not_answering", pid=pid))
+        for pid in before - self._silent:
+            log.info(logfmt(event="answers_again", pid=pid))
+        return before != self._silent
+
+    @property
+    def unjudged(self) -> int:
+        """Processes that are left alone as a matcher cannot be judged of them."""
+        return len(self._registry.unjudged)
+
+    @property
+    def idle_matchers(self) -> list[str]:
+        """Matchers that no process matched since they are in use."""
+        return self._registry.idle_matchers
+
+    @property
+    def given_up(self) -> int:
+        """Reads and calls that had no answer in time, since the start."""
+        return self.reads.given_up + late_agents()[1]
+
+    @property
+    def not_answering(self) -> list[int]:
+        """Processes that are left out as the kernel gives no answer about them."""
+        return sorted(self._silent & set(self.pids.values()))
 
     def _forget(self, target: Target) -> None:
         self._pages.pop(target.number, None)
@@ -196,10 +239,10 @@ class Tracking:
                     self._walk_from_ns = min(self._walk_from_ns, due_ns)
                     continue
             waiting = False
-            begun_ns = self._cpu_clock()
+            begun_ns = self._spent_ns()
             with contextlib.suppress(TargetGoneError):
                 left -= self._walk_one(number, pages, left, insert_on)
-                pages.walking_cpu_ns += self._cpu_clock() - begun_ns
+                pages.walking_cpu_ns += self._spent_ns() - begun_ns
                 if pages.cursor is None:
                     pages.walk_cpu_ns = pages.walking_cpu_ns
                     pages.walk_due_ns = now_ns + self._walk_interval_ns
@@ -207,6 +250,9 @@ class Tracking:
         if not waiting:
             self._walk_from_ns = 0
         return max_pages - left
+
+    def _spent_ns(self) -> int:
+        return self._cpu_clock() + self.reads.cpu_ns
 
     def _in_turn(self) -> Iterator[tuple[int, TargetPages]]:
         numbers = sorted((self._pages.keys() & self._registry.targets.keys()) - self._unseen)
@@ -227,7 +273,8 @@ class Tracking:
             self.resident_bytes.begin(number)
         pid = self._registry.targets[number].pid
         target = WatchedTarget(number, pid, pages.walking)
-        found = self._scanner.scan(target, cursor, max_pages)
+        scan = partial(self._scanner.scan, target, cursor, max_pages)
+        found = self.reads.one(pid, None, scan)
         if len(found.page):
             self._heat.place(found.page, found.node, found.order, insert_on=insert_on)
             pages.extents.add(vpn_of(found.page), found.node, found.order)
@@ -269,7 +316,8 @@ class Tracking:
                 continue
             own = numbers == number
             with contextlib.suppress(TargetGoneError):
-                yield number, own, *self._scanner.query(target.pid, vpn_of(keys[own]))
+                query = partial(self._scanner.query, target.pid, vpn_of(keys[own]))
+                yield number, own, *self.reads.one(target.pid, None, query)
 
     def mappings(self, number: int) -> U64Array:
         """Pages [start, end) of a target's movable mappings, uint64[n, 2], ascending."""
@@ -280,7 +328,7 @@ class Tracking:
         result = []
         for number, target in self._registry.targets.items():
             pages = self._pages.get(number)
-            if pages is None or not pages.ranges:
+            if pages is None or not pages.ranges or target.pid in self._silent:
                 continue
             ranges, walked, complete = pages.shown_of
             if (
@@ -316,6 +364,7 @@ class Tracking:
     def close(self) -> None:
         """Release the targets."""
         self._registry.close()
+        self.reads.close()
 
 
 def without(spans: list[tuple[int, int]], gone: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -147,28 +147,24 @@ class DamonTree:
         return pid if pid > 0 else None
 
     def _off(self) -> None:
-        with contextlib.suppress(OSError):
-            (self._kdamond / "state").write_text("off")
+        with contextlib.suppress(UnavailableError):
+            self._write(self._kdamond / "state", "off")
 
     def stop(self) -> None:
         """Stop the kdamond if it is ours, and remove the tree."""
         if self._kdamond.is_dir() and (self._made or self._is_ours(0)):
             self._off()
-            with contextlib.suppress(OSError):
-                (self._kdamonds / "nr_kdamonds").write_text("0")
+            with contextlib.suppress(UnavailableError):
+                self._write(self._kdamonds / "nr_kdamonds", 0)
         self._owner_file.unlink(missing_ok=True)
         self._made = False
         self._written = []
 
     def _write(self, path: Path, value: int | str) -> None:
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-            try:
-                os.write(file, str(value).encode())
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise _refusal(value, path, error.errno or 0) from error
+        text = str(value).encode()
+        error = -lib.tierd_write_damon(os.fsencode(path), text, len(text))
+        if error:
+            raise _refusal(value, path, error)
 
 
 def _refusal(value: int | str, path: Path, error: int) -> UnavailableError:

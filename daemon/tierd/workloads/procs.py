@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tierd.config.matchers import CMDLINE_LIMIT
 from tierd.core import bounds, linux
-from tierd.core.errors import TargetGoneError
+from tierd.core.errors import TargetGoneError, UnjudgeableError
 from tierd.core.pagekey import PAGE_SIZE
+from tierd.workloads.bounded_reads import BoundedReads
 
 PROC: Final = Path("/proc")
 _ENDED: Final = frozenset((b"Z", b"X", b"x"))
@@ -168,11 +170,29 @@ class Process:
     compare `start_time` once more (`registry`).
     """
 
-    __slots__ = ("_cgroup", "_cmdline", "_exe", "_root", "_uid", "stat")
+    __slots__ = ("_cgroup", "_cmdline", "_exe", "_from_root", "_reads", "_root", "_uid", "stat")
 
-    def __init__(self, stat: Stat, root: Path = PROC, before: Process | None = None) -> None:
-        """`before` is an earlier reading of the same process."""
+    def __init__(
+        self,
+        stat: Stat,
+        root: Path = PROC,
+        before: Process | None = None,
+        *,
+        reads: BoundedReads | None = None,
+        from_root: Callable[[str], str | None] = str,
+    ) -> None:
+        """One reading of a process.
+
+        Args:
+            stat: of the process.
+            root: /proc, or a tree like it.
+            before: an earlier reading of the same process.
+            reads: makes the reads that may block.
+            from_root: `CgroupNamespace.path`.
+        """
         self.stat = stat
+        self._from_root = from_root
+        self._reads = reads
         self._root = root
         self._exe: str | None = None
         self._cmdline: str | None = None
@@ -214,13 +234,31 @@ class Process:
     def cmdline(self) -> str:
         """Arguments joined by spaces, at most `CMDLINE_LIMIT` bytes of them."""
         if self._cmdline is None:
-            raw = read_bytes(f"{self._root}/{self.pid}/cmdline", CMDLINE_LIMIT)
+            path = f"{self._root}/{self.pid}/cmdline"
+            read = functools.partial(read_bytes, path, CMDLINE_LIMIT)
+            key = ("cmdline", self.stat.start_time, self.stat.image)
+            raw = read() if self._reads is None else self._reads.one(self.pid, key, read)
             self._cmdline = os.fsdecode(raw.rstrip(b"\0").replace(b"\0", b" "))
         return self._cmdline
 
     @property
     def cgroup(self) -> str:
-        """Path in the cgroup v2 tree; on a host with v1 only, in the memory hierarchy."""
+        """Path from the root of the cgroup v2 tree; on a host with v1, see `parse_cgroup`.
+
+        Raises:
+            UnjudgeableError: it cannot be known in this cgroup namespace.
+        """
+        path = self._from_root(self.shown_cgroup)
+        if path is None:
+            raise UnjudgeableError(
+                f"process {self.pid} is in {self.shown_cgroup} of this cgroup namespace, and what "
+                "that is from the host's root is not known"
+            )
+        return path
+
+    @property
+    def shown_cgroup(self) -> str:
+        """Path as this cgroup namespace shows it."""
         if self._cgroup is None:
             self._cgroup = parse_cgroup(read_bytes(f"{self._root}/{self.pid}/cgroup", once=True))
         return self._cgroup
@@ -239,13 +277,19 @@ class Process:
 
 
 def parse_cgroup(text: bytes) -> str:
-    """The path of a process from /proc/PID/cgroup (cgroups(7)); "/" when there is none."""
-    memory = "/"
+    """The path of a process from /proc/PID/cgroup (cgroups(7)); "/" when there is none.
+
+    That in the v2 tree. Where that is its root, and v1 hierarchies have the process elsewhere (a
+    hybrid host's containers), it is that of the memory controller, or else of any.
+    """
+    unified, memory, other = "/", "/", "/"
     for line in os.fsdecode(text).split("\n"):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
-            return path
-        if "memory" in controllers.split(","):
+            unified = path
+        elif "memory" in controllers.split(","):
             memory = path
-    return memory
+        elif path:
+            other = path if other == "/" else other
+    return next((path for path in (unified, memory, other) if path != "/"), "/")

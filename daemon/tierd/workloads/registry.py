@@ -13,28 +13,56 @@ whoever keeps page keys has dropped them.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final, TypedDict
 
 from tierd.config.model import TargetsConfig
 from tierd.config.rules import RuleConfig
 from tierd.core import bounds
-from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.core.errors import TargetGoneError, UnavailableError, UnjudgeableError
+from tierd.core.logfmt import logfmt
 from tierd.core.tuning import INTERVAL
+from tierd.workloads.bounded_reads import BoundedReads
+from tierd.workloads.cgroupns import CgroupNamespace
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
 from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
 from tierd.workloads.readings import NewProcesses, Readings
 from tierd.workloads.target import Numbers, Target, TargetChanges
+
+log = logging.getLogger(__name__)
+
+UNJUDGED_HINT: Final = (
+    "run tierd in the host's cgroup namespace, or match by exe, cmdline or uid "
+    "(docs/operate/targets.md)"
+)
+
+
+class _Reading(TypedDict):
+    """What else a `Process` is made with."""
+
+    reads: BoundedReads | None
+    from_root: Callable[[str], str | None]
+
+
+def _path(process: Process) -> str:
+    """A process's control group, for people: as far as it is known."""
+    try:
+        return process.cgroup
+    except UnjudgeableError:
+        return process.shown_cgroup
 
 
 class TargetRegistry:
     """The watched processes; `refresh` looks again.
 
     Attributes:
+        unjudged: processes that are left alone as a matcher cannot be judged of them, and why.
         left_out: processes that matched at the last refresh but exceed the limit
             (or the numbers and descriptors that are left).
         events: the process event socket, or None where /proc is polled.
@@ -51,6 +79,7 @@ class TargetRegistry:
         open_events: Callable[[], ProcessEventSocket] | None = ProcessEventSocket.open,
         pidfd_open: Callable[[int], int] = os.pidfd_open,
         clock: Callable[[], int] = time.monotonic_ns,
+        reads: BoundedReads | None = None,
     ) -> None:
         """Start listening; nothing is watched before the first `refresh`.
 
@@ -62,8 +91,14 @@ class TargetRegistry:
             open_events: opens process events; None polls /proc only.
             pidfd_open: opens a pidfd.
             clock: CLOCK_MONOTONIC, ns; of newcomers' ages.
+            reads: makes the reads that may block.
         """
         self._clock = clock
+        self._reads = reads
+        self._namespace = CgroupNamespace.find(root)
+        self._seen: set[int] = set()
+        self._any = self._told_idle = self._told_unjudged = False
+        self._idle_from_ns = 0
         self._config = config
         self._rules = tuple(rules)
         self._rule_of: dict[int, int] = {}
@@ -78,6 +113,7 @@ class TargetRegistry:
         self._numbers = Numbers()
         self._new_processes = NewProcesses()
         self.left_out = 0
+        self.unjudged: dict[int, str] = {}
         self.events: ProcessEventSocket | None = None
         self.events_refused = "not asked for"
         if open_events is not None:
@@ -112,6 +148,7 @@ class TargetRegistry:
         self._config = config
         self._rules = tuple(rules)
         self._processes.clear()
+        self._seen, self._any, self._told_idle, self._idle_from_ns = set(), False, False, 0
         self._readings.wake()
 
     def collect(self) -> bool:
@@ -152,6 +189,7 @@ class TargetRegistry:
         begun = [self._start(p) for p in chosen.values() if p.pid not in self._by_pid]
         started = [target for target in begun if target is not None]
         self._processes = matched
+        self._tell_idle(now_ns)
         return TargetChanges(tuple(started), tuple(ended))
 
     def release(self, number: int) -> None:
@@ -182,6 +220,7 @@ class TargetRegistry:
         self, stats: Mapping[int, Stat], exited: set[int], rested: set[int]
     ) -> dict[int, Process]:
         """Who is meant; of the processes in `rested`, what was found last holds."""
+        self.unjudged = {pid: why for pid, why in self.unjudged.items() if pid in rested}
         resting = rested - exited
         matched = {pid: found for pid, found in self._processes.items() if pid in resting}
         self._rule_of = {pid: self._rule_of.get(pid, -1) for pid in matched}
@@ -192,7 +231,7 @@ class TargetRegistry:
             least = self._config.min_rss_bytes / (INTERVAL.close_factor if watched else 1.0)
             if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
                 continue
-            process = Process(stat, self._root, self._processes.get(pid))
+            process = Process(stat, self._root, self._processes.get(pid), **self._reading)
             rule = self._meant(process)
             if rule is not None:
                 matched[pid] = process
@@ -208,6 +247,13 @@ class TargetRegistry:
             if rule >= 0 and self._rules[rule].deny:
                 return None
             return rule if self._config.match.matches(process) else None
+        except UnjudgeableError as error:
+            # A deny that cannot be judged denies; so does a rule, as it may be one.
+            if not self._told_unjudged:
+                self._told_unjudged = True
+                log.warning(logfmt(event="cannot_judge", reason=error.message, hint=UNJUDGED_HINT))
+            self.unjudged[process.pid] = error.message
+            return None
         except TargetGoneError:
             return None
 
@@ -221,7 +267,35 @@ class TargetRegistry:
             return None
         if stat.rss_bytes < self._config.min_rss_bytes:
             return False
-        return self._meant(Process(stat, self._root, None)) is not None
+        return self._meant(Process(stat, self._root, **self._reading)) is not None
+
+    @property
+    def idle_matchers(self) -> list[str]:
+        """Matchers that no process matched since they are in use, by their places."""
+        rules = [
+            f"rule {rule.name}"
+            for index, rule in enumerate(self._rules)
+            if index not in self._seen and not rule.deny
+        ]
+        # A deny that nobody is meant by is as it should be.
+        return rules if self._any else ["targets.match", *rules]
+
+    def _tell_idle(self, now_ns: int) -> None:
+        """Log once which matchers have matched nothing for a while."""
+        self._seen |= {rule for rule in self._rule_of.values() if rule >= 0}
+        self._any = self._any or bool(self._by_pid)
+        self._idle_from_ns = self._idle_from_ns or now_ns
+        if self._told_idle or now_ns - self._idle_from_ns < bounds.FULL_POLL_NS:
+            return
+        self._told_idle = True
+        for matcher in self.idle_matchers:
+            log.warning(
+                logfmt(event="matches_nothing", matcher=matcher, unjudged=len(self.unjudged))
+            )
+
+    @property
+    def _reading(self) -> _Reading:
+        return {"reads": self._reads, "from_root": self._namespace.path}
 
     def _rule(self, process: Process) -> int:
         """Index of the first rule that matches, -1 for none."""
@@ -282,7 +356,7 @@ class TargetRegistry:
                 start_time=process.stat.start_time,
                 pidfd=pidfd,
                 comm=process.stat.comm,
-                cgroup=process.cgroup,
+                cgroup=_path(process),
                 uid=process.uid,
                 rss_bytes=process.rss_bytes,
                 rule=self._rule_of.get(process.pid, -1),
@@ -305,7 +379,7 @@ class TargetRegistry:
             renewed = dataclasses.replace(
                 target,
                 comm=process.stat.comm,
-                cgroup=process.cgroup,
+                cgroup=_path(process),
                 uid=process.uid,
                 rss_bytes=process.rss_bytes,
                 rule=rule,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tierd._native import ffi, lib
 from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
-from tierd.core.errors import TargetGoneError, TierdError, UnavailableError
+from tierd.core.errors import NotAnsweringError, TargetGoneError, TierdError, UnavailableError
 from tierd.core.linux import SPACE_ENDS
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import (
@@ -69,7 +69,6 @@ class ResidencyScanner:
 
     def __init__(self, *, use_ioctl: bool | None = None) -> None:
         self._use_ioctl = use_ioctl
-        self._regions = ffi.new("struct tierd_region[]", bounds.PAGEMAP_REGIONS)
 
     def scan(self, target: WatchedTarget, start_vpn: int, max_pages: int) -> Residency:
         """Present folios of `target` from page number `start_vpn` on.
@@ -174,6 +173,8 @@ class ResidencyScanner:
         self, fd: int, start: int, end: int, need: int, *, max_pages: int
     ) -> tuple[Runs, int] | None:
         # One PAGEMAP_SCAN, the zero page left out; None if the kernel has none.
+        # Of its own: a call that was given up may still be under way.
+        regions = ffi.new("struct tierd_region[]", bounds.PAGEMAP_REGIONS)
         walk_end = ffi.new("uint64_t *")
         count = lib.tierd_pagemap_scan(
             fd,
@@ -182,8 +183,8 @@ class ResidencyScanner:
             need,
             lib.TIERD_PAGE_PFNZERO,
             max_pages,
-            self._regions,
-            len(self._regions),
+            regions,
+            len(regions),
             walk_end,
         )
         if count < 0:
@@ -192,7 +193,7 @@ class ResidencyScanner:
                 return None
             raise _host_error(-count, "PAGEMAP_SCAN")
         self._use_ioctl = True
-        raw = np.frombuffer(ffi.buffer(self._regions), np.uint64).reshape(-1, 3)[:count]
+        raw = np.frombuffer(ffi.buffer(regions), np.uint64).reshape(-1, 3)[:count]
         runs = Runs(
             start=raw[:, 0] >> np.uint64(PAGE_SHIFT),
             end=raw[:, 1] >> np.uint64(PAGE_SHIFT),
@@ -308,6 +309,8 @@ def _pagemap(pid: int) -> Iterator[int]:
 
 
 def _host_error(number: int, what: str) -> TierdError:
+    if number in (errno.ETIMEDOUT, errno.EAGAIN):
+        return NotAnsweringError(f"{what}: there is no answer")
     if number in (errno.ESRCH, errno.ENOENT, errno.EINVAL):
         return TargetGoneError(f"{what}: the process has ended or has no memory")
     text: Any = os.strerror(number)

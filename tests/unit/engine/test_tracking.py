@@ -13,6 +13,7 @@ from tierd.config.model import TargetsConfig
 from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.engine.tracking import Tracking
+from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.mappings import MovableRanges
 from tierd.workloads.target import Target, TargetChanges
 
@@ -38,6 +39,12 @@ class Registry:
         target = self.targets[0]
         did = (*target.activity, b"x")
         self.targets[0] = dataclasses.replace(target, activity=did, rss_bytes=self.rss_bytes)
+
+
+class Reads(BoundedReads):
+    """Take no time."""
+
+    cpu_ns = 0  # type: ignore[assignment]
 
 
 class Maps:
@@ -96,7 +103,7 @@ class Followed:
 def followed() -> Followed:
     registry, maps, scanner, heat = Registry(), Maps(), Scanner(), Heat()
     parts: Any = (registry, scanner, heat, maps)
-    tracking = Tracking(*parts, INTERVAL, cpu_clock=lambda: scanner.cpu_ns)
+    tracking = Tracking(*parts, INTERVAL, cpu_clock=lambda: scanner.cpu_ns, reads=Reads())
     return Followed(registry, maps, scanner, tracking, heat)
 
 

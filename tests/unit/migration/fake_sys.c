@@ -4,10 +4,10 @@
  * pages that are busy, refused or without room as told, and a clock of its own.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "agent.h"
 #include "fake_sys.h"
 #include "sys.h"
 
@@ -147,28 +147,22 @@ uint64_t sys_node_free(int fd)
 		   : 0;
 }
 
-int sys_open_pagemap(int pid)
+/* Only whether there is something mapped huge is told: that is all the mover asks. */
+int agent_mapped(int pid, size_t n, void *const *address, uint64_t length, int *categories)
 {
 	(void)pid;
-	return open("/dev/null", O_RDONLY);
-}
-
-/* Only whether there is something mapped huge is told: that is all the mover asks. */
-int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
-			   uint64_t max_pages, struct tierd_region *region, size_t regions,
-			   uint64_t *walk_end)
-{
-	int first = (int)(start >> 12) - FIRST_PAGE, last = (int)(end >> 12) - FIRST_PAGE;
-
-	(void)fd, (void)need, (void)without, (void)max_pages, (void)regions;
 	if (no_scan)
 		return -ENOTTY;
-	scans++;
-	*walk_end = end;
-	for (int page = first; page < last; page++) {
-		if (joined[page / BLOCK_PAGES]) {
-			region->categories = TIERD_PAGE_HUGE;
-			return 1;
+	for (size_t i = 0; i < n; i++) {
+		const uint64_t start = (uint64_t)(uintptr_t)address[i];
+		int first = (int)(start >> 12) - FIRST_PAGE;
+		int last = (int)((start + length) >> 12) - FIRST_PAGE;
+
+		scans++;
+		categories[i] = 0;
+		for (int page = first; page < last; page++) {
+			if (joined[page / BLOCK_PAGES])
+				categories[i] = TIERD_PAGE_PRESENT | TIERD_PAGE_HUGE;
 		}
 	}
 	return 0;
@@ -286,7 +280,7 @@ uint64_t sys_monotonic_ns(void)
 	return now_ns;
 }
 
-uint64_t sys_thread_cpu_ns(void)
+uint64_t tierd_thread_cpu_ns(void)
 {
 	return cpu_ns;
 }

@@ -172,6 +172,18 @@ WALKED = _counter("tierd_residency_pages_total", "Pages whose node was asked fro
 
 TARGETS = _gauge("tierd_targets", "Processes that are watched.")
 LEFT_OUT = _gauge("tierd_targets_over_limit", "Processes that match but exceed the limit.")
+NOT_ANSWERING = _gauge(
+    "tierd_targets_not_answering",
+    "Processes that are left out as the kernel tells nothing of them.",
+)
+UNJUDGED = _gauge(
+    "tierd_targets_unjudged",
+    "Processes left alone, as a matcher cannot be judged of them in this cgroup namespace.",
+)
+GIVEN_UP = _counter(
+    "tierd_reads_given_up_total",
+    "Reads of processes' files, and calls about them, that had no answer in time.",
+)
 UNDO_FORGOTTEN = _counter(
     "tierd_undo_forgotten_folios_total", "Moved folios that `tierd undo` cannot put back."
 )

@@ -276,6 +276,9 @@ class MetricsState:
         values.set(f.STRAIN_DEFERRED, pressure_monitor.deferred)
         values.set(f.FOLDED, self._groups.folded, "cgroup")
         values.set(f.LEFT_OUT, components.tracking.left_out)
+        values.set(f.NOT_ANSWERING, len(components.tracking.not_answering))
+        values.set(f.UNJUDGED, components.tracking.unjudged)
+        values.set(f.GIVEN_UP, components.tracking.given_up)
         values.set(f.UNDO_FORGOTTEN, self._service.undo_forgotten)
         values.set(f.NEW_PROCESSES_DROPPED, components.tracking.new_processes_dropped)
         values.replace(

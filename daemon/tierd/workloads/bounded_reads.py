@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`BoundedReads`: files of other processes are read where the reading can be given up.
+
+The kernel takes a process's map lock when its maps, numa_maps, smaps, pagemap or cmdline is read.
+If that process waits for a file server while it holds the lock, or somebody waits to write under
+it, a reader waits for as long. A signal that ends the reader's process ends such a wait, so a
+thread will do (for calls that no signal ends see daemon/native/agent.c).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from tierd._native import ffi, lib
+from tierd.core import bounds
+from tierd.core.errors import NotAnsweringError
+
+
+class Read(NamedTuple):
+    """What is to be read.
+
+    Attributes:
+        pid: whose files.
+        key: what tells it from other reads of that process.
+        function: reads, and returns what it found, or raises an exception.
+    """
+
+    pid: int
+    key: Hashable
+    function: Callable[[], Any]
+
+
+class _Reader(threading.Thread):
+    """A thread that makes reads one after another, until it is left with one."""
+
+    def __init__(self) -> None:
+        super().__init__(name="tierd-reader", daemon=True)
+        self._begin, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._reads: Sequence[Read] = ()
+        self._left = False
+        self.answers: list[Any] = []
+        self.cpu_ns = 0
+        self.start()
+
+    def begin(self, reads: Sequence[Read]) -> None:
+        """Make these; `done` is released after the last."""
+        self._reads, self.answers = reads, []
+        self._begin.release()
+
+    def leave(self) -> int:
+        """Have the thread end after the read that it is at; which one that is."""
+        with self._lock:
+            self._left = True
+            return len(self.answers)
+
+    def run(self) -> None:
+        """The thread's work."""
+        while True:
+            self._begin.acquire()
+            begun_ns = lib.tierd_thread_cpu_ns()
+            for read in self._reads:
+                answer = _answer(read)
+                with self._lock:
+                    self.answers.append(answer)
+                    if self._left:
+                        return
+            self.cpu_ns += lib.tierd_thread_cpu_ns() - begun_ns
+            self.done.release()
+            if self._left:
+                return
+
+
+def _answer(read: Read) -> Any:
+    try:
+        return read.function()
+    except Exception as error:  # raised by who asked
+        return error
+
+
+class BoundedReads:
+    """Makes reads; to be called from one thread.
+
+    Args:
+        wait_s: a read that takes between this and twice as long is given up for now.
+        limit: most reads that are late at a time; with so many, none is made.
+
+    Attributes:
+        given_up: reads that had no answer in time, since the start.
+    """
+
+    def __init__(self, wait_s: float = bounds.ANSWER_NS / 2e9, limit: int = bounds.READERS) -> None:
+        self._wait_s = wait_s
+        self._limit = limit
+        self._reader: _Reader | None = None
+        self._late: dict[int, tuple[Read, _Reader, int]] = {}
+        self._cpu_ns = 0
+        self.given_up = 0
+
+    @property
+    def late(self) -> frozenset[int]:
+        """Processes that do not answer."""
+        return frozenset(pid for pid, (_, reader, _) in self._late.items() if reader.is_alive())
+
+    @property
+    def cpu_ns(self) -> int:
+        """CPU time of reads, but for those that were given up."""
+        return self._cpu_ns + (0 if self._reader is None else self._reader.cpu_ns)
+
+    def close(self) -> None:
+        """End the thread that waits for reads."""
+        if self._reader is not None:
+            self._reader.leave()
+            self._reader.begin([])
+            self._reader, self._cpu_ns = None, self.cpu_ns
+
+    def one(self, pid: int, key: Hashable, function: Callable[[], Any]) -> Any:
+        """Make a read, and return what it found.
+
+        Raises:
+            NotAnsweringError: there is no answer, or none yet to an earlier read of the process.
+        """
+        (answer,) = self.each([Read(pid, key, function)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def each(self, reads: Sequence[Read]) -> list[Any]:
+        """Make reads, at most one of each process; what each found, or its exception.
+
+        An answer that came late is returned when the same is asked again.
+        """
+        answers: dict[int, Any] = {}
+        left = []
+        for read in reads:
+            if (late := self._late_answer(read)) is None:
+                left.append(read)
+            else:
+                answers[read.pid] = late[0]
+        while left:
+            if len(self.late) >= self._limit:
+                answers |= {read.pid: _refusal(read.pid) for read in left}
+                break
+            found = self._make(left)
+            answers |= {read.pid: each for read, each in zip(left, found, strict=False)}
+            left = left[len(found) :]
+        return [answers[read.pid] for read in reads]
+
+    def _late_answer(self, read: Read) -> tuple[Any] | None:
+        """What is to be said of a read while, or as, an earlier one is late; None: make it."""
+        if read.pid not in self._late:
+            return None
+        before, reader, place = self._late[read.pid]
+        if reader.is_alive():
+            return (_refusal(read.pid),)
+        del self._late[read.pid]
+        return (reader.answers[place],) if before.key == read.key else None
+
+    def _make(self, reads: Sequence[Read]) -> list[Any]:
+        """Answers up to the first that is late."""
+        reader = self._reader or _Reader()
+        self._reader = reader
+        reader.begin(reads)
+        seen = -1
+        while not reader.done.acquire(timeout=self._wait_s):
+            if len(reader.answers) > seen:
+                seen = len(reader.answers)
+                continue
+            place = reader.leave()
+            if len(self._late) >= 2 * self._limit:  # answers that nobody came for
+                self._late = {pid: each for pid, each in self._late.items() if each[1].is_alive()}
+            self._late[reads[place].pid] = reads[place], reader, place
+            self._reader, self._cpu_ns = None, self.cpu_ns
+            self.given_up += 1
+            return [*reader.answers[:place], _refusal(reads[place].pid)]
+        return reader.answers
+
+
+def _refusal(pid: int) -> NotAnsweringError:
+    return NotAnsweringError(f"process {pid} does not answer: its memory maps are locked")
+
+
+def late_agents() -> tuple[frozenset[int], int]:
+    """Processes that agents have no answer about (-1: DAMON), and how often there was none."""
+    about, timeouts = ffi.new("int[]", bounds.READERS), ffi.new("uint64_t *")
+    count = lib.tierd_agents_late(about, len(about), timeouts)
+    return frozenset(about[0:count]), int(timeouts[0])

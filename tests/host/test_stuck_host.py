@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that wait for a file server with their map lock held (`tests/support/stuck.py`).
+
+People report this of NFS, FUSE and tapes: whoever reads such a process's maps waits as long as it.
+The service leaves it out, and all else goes on: ticks, others, commands, and its end. Needs root
+and /dev/fuse.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENOUGH_S = 60
+MIB = 24
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": f"{ROOT}/daemon:{ROOT}/tests/support",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+GOOD = f"""
+import mmap, os
+held = mmap.mmap(-1, {MIB} << 20, flags=0x22)
+for at in range(0, {MIB} << 20, 4096): held[at] = 1
+print(flush=True)
+while True: held[:] = held[:]
+"""
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+class Stuck:
+    """A process that gets stuck when it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        command = [sys.executable, str(ROOT / "tests/support/stuck.py"), str(folder), str(MIB)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        _, pid, server = self.line().split()
+        self.pid, self.server = int(pid), int(server)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go(self) -> None:
+        """Get stuck."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.line() == "stuck"
+
+    def free(self) -> None:
+        """The file server goes: its client goes on."""
+        os.kill(self.server, signal.SIGKILL)
+        assert self.line() == "free"
+
+    def close(self) -> None:
+        for pid in (self.server, self.pid):
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(ENOUGH_S)
+        ctypes.CDLL(None).umount2(os.fsencode(self.folder), 2)
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[list[Stuck]]:
+    """Two processes that can get stuck."""
+    made = [Stuck(tmp_path / name) for name in ("one", "other")]
+    yield made
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def good() -> Iterator[int]:
+    """A process that uses its memory."""
+    with subprocess.Popen([sys.executable, "-c", GOOD], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+class Service:
+    """The service with its own registry, maps, walks and mover."""
+
+    def __init__(self, folder: Path, *pids: int) -> None:
+        self.socket, self.log = folder / "control.sock", folder / "log"
+        config = folder / "tierd.toml"
+        matchers = ", ".join(f"{{ pid = {pid} }}" for pid in pids)
+        config.write_text(
+            f'[loop]\ninterval = "100ms"\nmax_interval = "100ms"\n'
+            f'[targets]\nmatch = {{ any = [{matchers}] }}\nmin_rss = "1MiB"\n'
+            f'refresh_interval = "200ms"\n'
+            f'[residency]\ninterval = "200ms"\n[metrics]\nport = 0\n'
+            f'[control]\nsocket = "{self.socket}"\nstate = "{folder}/state"\n'
+        )
+        command = [sys.executable, str(ROOT / "tests/support/hostservice.py"), "--own-mover"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, "--config", str(config)], stderr=log, env=ENVIRONMENT
+            )
+
+    def until(self, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first status that is so."""
+        until = time.monotonic() + ENOUGH_S
+        while time.monotonic() < until:
+            command = "import sys, tierd.cli; sys.exit(tierd.cli.main())"
+            asked = subprocess.run(
+                [sys.executable, "-c", command, "status", "--json", "--socket", str(self.socket)],
+                capture_output=True, timeout=ENOUGH_S, check=False, env=ENVIRONMENT,
+            )  # fmt: skip
+            assert self.process.poll() is None, self.log.read_text()
+            if asked.returncode == 0 and what(told := json.loads(asked.stdout)):
+                return dict(told)
+            time.sleep(0.2)
+        pytest.fail(self.log.read_text())
+
+    def ticks(self, count: int) -> None:
+        """So many more ticks end."""
+        begun = self.until(lambda told: True)["loop"]["ticks"]
+        self.until(lambda told: told["loop"]["ticks"] >= begun + count)
+
+    def stop(self) -> int:
+        """The exit status after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(ENOUGH_S)
+
+
+def test_one_stuck_before_and_one_after_it_was_watched_are_left_out(
+    stuck: list[Stuck], good: int, tmp_path: Path
+) -> None:
+    """Ticks, commands and SIGTERM go on; the good process is served; what answers again is too."""
+    before, after = stuck
+    before.go()
+    service = Service(tmp_path, before.pid, after.pid, good)
+    try:
+        told = service.until(lambda told: before.pid in told["targets"]["not_answering"])
+        # Both others are watched, and moves are tried.
+        service.until(lambda told: told["totals"]["planned_promotions"] > 0)
+        after.go()
+        told = service.until(lambda told: len(told["targets"]["not_answering"]) == 2)
+        assert set(told["targets"]["not_answering"]) == {before.pid, after.pid}
+        service.ticks(20)
+        # Only of the good one are there any more.
+        samples = told["totals"]["samples"]
+        service.until(lambda told: told["totals"]["samples"] > samples)
+        before.free()
+        service.until(lambda told: told["targets"]["not_answering"] == [after.pid])
+        log = service.log.read_text()
+        assert f"event=answers_again pid={before.pid}" in log
+    finally:
+        # The other one is stuck still.
+        status = service.stop()
+    assert status == 0, service.log.read_text()
+    assert "Traceback" not in service.log.read_text()
+
+
+AGENTS = """
+import errno, os, sys
+import numpy as np
+from tierd._native import ffi, lib
+assert lib.tierd_agents_start(1 << 19 | 1 << 23, 300_000_000) == 0
+def ask(pid):
+    address = np.full(1, int(sys.argv[3]), np.uint64)
+    status = np.full(1, -99, np.int32)
+    given = ffi.from_buffer("void *[]", address), ffi.NULL, ffi.from_buffer("int[]", status)
+    return errno.errorcode.get(-lib.tierd_move_pages(pid, 1, *given), "") or int(status[0])
+def late():
+    about, timeouts = ffi.new("int[16]"), ffi.new("uint64_t *")
+    return [about[i] for i in range(lib.tierd_agents_late(about, 16, timeouts))], timeouts[0]
+stuck, own = int(sys.argv[1]), os.getpid()
+print([ask(stuck), ask(stuck), ask(own)], *late(), flush=True)
+if sys.argv[2] == "wait":
+    sys.stdin.readline()
+    while late()[0]:
+        pass
+    print([ask(stuck)], *late(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("then", ["end", "wait"])
+def test_a_call_that_no_signal_ends_is_left_to_an_agent(stuck: list[Stuck], then: str) -> None:
+    """move_pages waits for the map lock where no signal reaches it: an agent does, not the service.
+
+    Later calls about that process fail at once, others are answered, and who asked can end while
+    the agent waits. An agent that has answered after all is used again.
+    """
+    one = stuck[0]
+    one.go()
+    page = ctypes.addressof(ctypes.create_string_buffer(8)) & ~4095
+    with subprocess.Popen(
+        [sys.executable, "-c", AGENTS, str(one.pid), then, str(page)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
+    ) as asks:  # fmt: skip
+        assert asks.stdin is not None
+        assert asks.stdout is not None
+        first = asks.stdout.readline().split("] ", 1)
+        assert first[0].startswith("['ETIMEDOUT', 'ETIMEDOUT', ")
+        assert first[1].strip() == f"[{one.pid}] 1"
+        if then == "wait":
+            one.free()
+            asks.stdin.write("\n")
+            asks.stdin.flush()
+            assert asks.stdout.readline().split("] ", 1)[1].strip() == "[] 1"
+        assert asks.wait(ENOUGH_S) == 0

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads of other processes' files that may not return: what is given up, and what comes late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tierd.core.errors import NotAnsweringError, TargetGoneError
+from tierd.workloads.bounded_reads import BoundedReads, Read
+
+WAIT_S = 0.02
+
+
+class Held:
+    """A read that waits until it is let go."""
+
+    def __init__(self, answer: Any = "late") -> None:
+        self.answer, self.go, self.thread = answer, threading.Event(), threading.current_thread()
+
+    def __call__(self) -> Any:
+        self.thread = threading.current_thread()
+        self.go.wait()
+        return self.answer
+
+    def end(self) -> None:
+        """Let it go, and wait until its thread has ended."""
+        self.go.set()
+        self.thread.join()
+
+
+@pytest.fixture
+def held() -> Iterator[Callable[..., Held]]:
+    """Makes reads that wait; all are let go in the end."""
+    made: list[Held] = []
+
+    def make(answer: Any = "late") -> Held:
+        made.append(Held(answer))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.go.set()
+
+
+def test_answers_come_in_the_order_of_reads_and_errors_are_the_readers() -> None:
+    reads = BoundedReads(WAIT_S)
+    gone = TargetGoneError("it went")
+
+    def fails() -> None:
+        raise gone
+
+    assert reads.each([Read(1, "a", lambda: 10), Read(2, "a", fails), Read(3, "a", int)]) == [
+        10, gone, 0,
+    ]  # fmt: skip
+    with pytest.raises(TargetGoneError, match="it went"):
+        reads.one(2, "a", fails)
+    assert (reads.late, reads.given_up) == (frozenset(), 0)
+    assert reads.cpu_ns > 0
+
+
+def test_one_that_does_not_answer_keeps_nobody_else_waiting(held: Callable[..., Held]) -> None:
+    reads = BoundedReads(WAIT_S)
+    answers = reads.each([Read(1, "a", int), Read(2, "a", held()), Read(3, "a", lambda: 30)])
+    assert (answers[0], answers[2]) == (0, 30)
+    assert isinstance(answers[1], NotAnsweringError)
+    assert (reads.late, reads.given_up) == (frozenset({2}), 1)
+
+
+def test_while_it_is_late_nothing_more_is_asked_of_a_process(held: Callable[..., Held]) -> None:
+    reads = BoundedReads(WAIT_S)
+    for _ in range(3):
+        with pytest.raises(NotAnsweringError):
+            reads.one(2, "a", held())
+    assert reads.given_up == 1
+    assert reads.one(3, "a", lambda: 7) == 7
+
+
+def test_an_answer_that_came_late_is_that_to_the_same_question(held: Callable[..., Held]) -> None:
+    """A large process's numa_maps takes longer than the loop waits, each time."""
+    reads, late = BoundedReads(WAIT_S), held("its maps")
+    with pytest.raises(NotAnsweringError):
+        reads.one(2, "maps", late)
+    late.end()
+    assert reads.late == frozenset()
+    assert reads.one(2, "maps", int) == "its maps"
+    assert reads.one(2, "maps", int) == 0
+
+
+def test_an_answer_that_came_late_to_another_question_is_none(held: Callable[..., Held]) -> None:
+    reads, late = BoundedReads(WAIT_S), held()
+    with pytest.raises(NotAnsweringError):
+        reads.one(2, "maps", late)
+    late.end()
+    assert reads.one(2, "pagemap", lambda: 5) == 5
+
+
+def test_with_as_many_late_as_there_may_be_none_is_asked(held: Callable[..., Held]) -> None:
+    reads, late = BoundedReads(WAIT_S, limit=2), [held(), held()]
+    for pid, each in enumerate(late):
+        with pytest.raises(NotAnsweringError):
+            reads.one(pid, "a", each)
+    with pytest.raises(NotAnsweringError):
+        reads.one(9, "a", int)
+    late[0].end()
+    assert reads.one(9, "a", int) == 0
+
+
+def test_answers_that_nobody_comes_for_are_forgotten(held: Callable[..., Held]) -> None:
+    reads = BoundedReads(WAIT_S, limit=1)
+    for pid in range(6):
+        late = held()
+        with pytest.raises(NotAnsweringError):
+            reads.one(pid, "a", late)
+        late.end()
+    assert len(reads._late) <= 3
+
+
+def test_threads_of_reads_do_not_keep_the_process_from_ending(held: Callable[..., Held]) -> None:
+    reads, late = BoundedReads(WAIT_S), held()
+    with pytest.raises(NotAnsweringError):
+        reads.one(2, "a", late)
+    assert late.thread.daemon
