@@ -180,7 +180,7 @@ def _start_agents() -> None:
     """Have what may block for ever done by other processes, while this one is small."""
     from tierd._native import lib
     from tierd.core import bounds
-    from tierd.core.process import NUMBERS
+    from tierd.core.capabilities import NUMBERS
 
     # For pages of other processes, and for their pagemap.
     keep = sum(1 << NUMBERS[name] for name in ("CAP_SYS_PTRACE", "CAP_SYS_NICE"))
