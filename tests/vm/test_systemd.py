@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from systemd_image import ROOT, Tree, boot, built_packages
 
-from tierd.core.errors import ExitCode
 from tierd.core.capabilities import NUMBERS
 from tierd.engine.process import ALWAYS
 
@@ -110,11 +109,12 @@ def test_a_wrong_configuration_is_not_tried_again_and_again(facts: Any) -> None:
     assert int(told["facts"]["NRestarts"]) in (0, told["restarts_before"])
 
 
-def test_one_tier_is_not_tried_again_and_again(facts: Any) -> None:
+def test_with_one_tier_the_unit_waits_for_another(facts: Any) -> None:
+    """Memory that is on line only after boot, or goes away while the service runs."""
     told = facts["one_tier"]
-    assert told["facts"]["ExecMainStatus"] == str(int(ExitCode.NOTHING_TO_DO))
-    assert told["facts"]["ActiveState"] == "failed"
-    assert int(told["facts"]["NRestarts"]) in (0, told["restarts_before"])
+    assert (told["status"], told["stopped"]) == (0, 0)
+    assert told["facts"]["ActiveState"] == "active"
+    assert told["facts"]["StatusText"] == "one tier only: waiting for a second"
     assert told["said"]
 
 

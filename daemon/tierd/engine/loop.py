@@ -7,7 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
+from tierd._native import lib
 from tierd.config.model import Config
 from tierd.core import bounds
 from tierd.core.errors import ExitCode, UnavailableError
@@ -27,6 +29,8 @@ from tierd.policy.rule import Verdict
 
 log = logging.getLogger(__name__)
 
+ONE_TIER: Final = "one tier only: waiting for a second"
+
 
 class Service:
     """One run of the loop.
@@ -35,7 +39,8 @@ class Service:
         config: settings in force.
         components: the parts.
         tiers: the first topology snapshot.
-        wait: wait for a second tier instead of ending when there is one only.
+        wait: wait for a second tier instead of ending when there is one only at the start; when
+            there has been a second one, it is waited for in any case.
         observers: get the record of every tick.
         makers: make new parts for `reconfigure`.
         clock: CLOCK_MONOTONIC in ns.
@@ -58,7 +63,7 @@ class Service:
         self._wait = wait
         self._clock = clock
         self._factory = factory
-        self._hurry = False
+        self._hurry = self._waits = False
         self._signal = ""
         self._summary_ns = self._events_ns = 0
         self.background = tuple(components.background)
@@ -206,14 +211,15 @@ class Service:
                 self.work.tiers = self.components.read_tiers()
                 log.info(logfmt(event="topology_changed", tiers=len(self.tiers.tiers)))
             if len(self.tiers.tiers) > 1:
+                # Memory that goes now may come back, as hotplug has it.
+                self._wait, self._waits = True, False
                 acted = self.work.run(start, worker, gather=once)
                 if once and acted:
                     break
             elif not self._wait:
                 return int(ExitCode.NOTHING_TO_DO)
             else:
-                self.manager.ready("one tier only: waiting for a second")
-                self.work.undo.cancel()
+                self._stand_by()
             if start >= self._summary_ns and on_summary is not None:
                 self._summary_ns = start + bounds.SUMMARY_INTERVAL_NS
                 on_summary()
@@ -226,6 +232,15 @@ class Service:
             least = max(start + min(loop.interval_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)
+
+    def _stand_by(self) -> None:
+        """There is one tier: wait for another to come."""
+        if not self._waits:
+            log.warning(logfmt(event="waiting", reason="all memory is in one tier now"))
+        self._waits = True
+        self.manager.ready(ONE_TIER)
+        self.manager.tell(ONE_TIER)
+        self.work.undo.cancel()
 
     def reload(self) -> ReloadResult:
         """Apply the files, or keep the configuration in force; call it through `calls`."""

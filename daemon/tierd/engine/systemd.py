@@ -81,6 +81,12 @@ class SystemdNotifier:
             self.ready(status)
         self._send(f"STATUS={_line(status)}")
 
+    def tell(self, status: str) -> None:
+        """Report the status line, at intervals."""
+        if self._ready and self._clock() >= self._next_status_ns:
+            self._next_status_ns = self._clock() + bounds.SUMMARY_INTERVAL_NS
+            self._send(f"STATUS={_line(status)}")
+
     def _status(self, tick: TickRecord) -> str:
         source = tick.source or "no source"
         moved = format_size(self._moved_bytes)

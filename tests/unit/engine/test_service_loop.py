@@ -67,6 +67,35 @@ def test_one_tier_with_wait_starts_when_a_second_is_plugged_in():
     assert bench.service.totals.ticks >= 2
 
 
+def test_a_second_tier_that_goes_and_comes_again_is_waited_for(caplog: pytest.LogCaptureFixture):
+    """Memory is offlined while the service runs: it ended for good with exit status 4."""
+    both, one = tier_map(118, 430), tier_map(118)
+    bench = Bench(both)
+    tiers = iter([one, both])
+    bench.service.work.components = dataclasses.replace(
+        bench.service.components, read_tiers=lambda: next(tiers)
+    )
+    waits = threading.Event()
+
+    def gone(count: int) -> None:
+        if count == 1:
+            bench.hotplug.pending = True
+            threading.Timer(0.2, come_again).start()
+        interrupt_at(3)(count)
+
+    def come_again() -> None:
+        assert len(bench.service.tiers.tiers) == 1
+        waits.set()
+        bench.hotplug.pending = True
+
+    bench.source.on_poll = gone
+    with caplog.at_level(logging.WARNING):
+        assert bench.service.run() == ExitCode.OK
+    assert waits.is_set()
+    assert bench.service.totals.ticks >= 3
+    assert len([r for r in caplog.records if "event=waiting" in r.getMessage()]) == 1
+
+
 def test_sigterm_stops_a_mover_that_is_at_work():
     bench = Bench(tier_map(118, 430))
     bench.mover.blocks = True
