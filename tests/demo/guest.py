@@ -37,9 +37,13 @@ CGROUP = Path("/sys/fs/cgroup/tiered")
 """What the configuration matches; the workload joins it when its pages are in place."""
 
 
+_TELLING = threading.Lock()
+
+
 def tell(**fields: Any) -> None:
-    """Print one event."""
-    print(json.dumps(fields), flush=True)
+    """Print one event, whole: the workload and the service are told of by two threads."""
+    with _TELLING:
+        print(json.dumps(fields), flush=True)
 
 
 def set_kernel(path: str, value: str) -> None:
