@@ -84,12 +84,15 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 			kmem_cache_free(tierd_chunk_cache, chunk);
 			goto full;
 		}
+		chunk->first_scan = true;
 		target->chunks++;
 		target->stats.history_bytes = target->chunks * sizeof(*chunk);
 		WRITE_ONCE(tierd_stats.history_bytes,
 			   atomic_long_inc_return(&tierd_chunks) * sizeof(*chunk));
 	}
 	if (chunk->round != round) {
+		if (chunk->round)
+			chunk->first_scan = false;
 		chunk->round = round;
 		target->chunks_seen++;
 	}
@@ -138,6 +141,21 @@ void tierd_history_clear(struct tierd_target *target)
 		tierd_chunk_free(target, chunk);
 	}
 	target->chunks_seen = 0;
+}
+
+/**
+ * tierd_history_reset() - forget the histories, but not which tables were scanned before
+ * @target: the target
+ */
+void tierd_history_reset(struct tierd_target *target)
+{
+	struct tierd_chunk *chunk;
+	unsigned long index;
+
+	xa_for_each(&target->history, index, chunk) {
+		memset(chunk->history, 0, sizeof(chunk->history));
+		bitmap_zero(chunk->hot, TIERD_TABLE_PAGES);
+	}
 }
 
 /**

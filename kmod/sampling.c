@@ -35,7 +35,7 @@ void tierd_set_sampling_interval(struct tierd_target *target, u32 sampling_inter
 	if (!before != !sampling_interval_us ||
 	    before > INTERVAL_TIMES * (u64)sampling_interval_us ||
 	    sampling_interval_us > INTERVAL_TIMES * (u64)before) {
-		tierd_history_clear(target);
+		tierd_history_reset(target);
 		/* The first look is after arming, and tells what others do. */
 		target->age = sampling_interval_us ? 1 : 0;
 	}

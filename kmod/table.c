@@ -110,14 +110,16 @@ static noinline void tierd_table_mark_pages(struct tierd_walk *walk, pte_t *entr
 }
 
 /*
- * Marks those of eight pages that were accessed and are not marked yet. `entries`: of the first,
- * under the table's lock; `marked`: their part of the chunk's bitmap.
+ * Marks those of eight pages that were accessed and are not marked yet, under the table's lock.
+ * `entries`: of the first one, which is the chunk's page number `start`.
  */
-static void tierd_table_mark_group(struct tierd_walk *walk, pte_t *entries, u8 accessed, u8 *marked)
+static void tierd_table_mark_group(struct tierd_walk *walk, struct tierd_chunk *chunk,
+				   pte_t *entries, unsigned int start, u8 accessed)
 {
+	u8 *marked = (u8 *)chunk->marked + start / 8;
 	u8 rest = accessed & ~*marked;
 
-	if (!walk->mark || !rest)
+	if (!rest || !tierd_may_mark(walk, chunk))
 		return;
 	*marked |= accessed;
 	tierd_table_mark_pages(walk, entries, rest);
@@ -136,8 +138,7 @@ static void tierd_table_walk_group(struct tierd_walk *walk, struct tierd_table *
 
 	if (accessed) {
 		tierd_entries_clear_young(table->vma, addr, table->entries + start, accessed);
-		tierd_table_mark_group(walk, table->entries + start, accessed,
-				       (u8 *)table->chunk->marked + start / 8);
+		tierd_table_mark_group(walk, table->chunk, table->entries + start, start, accessed);
 	}
 	walk->pages += hweight8(present);
 	walk->accessed += hweight8(accessed);
@@ -219,7 +220,7 @@ void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t 
 		if (!young)
 			continue;
 		tierd_entries_clear_young(vma, base + start * PAGE_SIZE, table + start, young);
-		tierd_table_mark_group(walk, table + start, young, (u8 *)chunk->marked + start / 8);
+		tierd_table_mark_group(walk, chunk, table + start, start, young);
 	}
 	tierd_unlock_table(ptl);
 }

@@ -173,6 +173,7 @@ struct tierd_target {
  * @round: last one that met it
  * @pmd_round: last one that aged it as a PMD-mapped page
  * @pmd: it is one
+ * @first_scan: the scan of @round is the first one that met it (young.h)
  */
 struct tierd_chunk {
 	u8 history[TIERD_TABLE_PAGES];
@@ -182,6 +183,7 @@ struct tierd_chunk {
 	u32 round;
 	u32 pmd_round;
 	bool pmd;
+	bool first_scan;
 };
 
 /**
@@ -264,6 +266,7 @@ void tierd_history_exit(void);
 struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long addr);
 void tierd_history_sweep(struct tierd_target *target);
 void tierd_history_clear(struct tierd_target *target);
+void tierd_history_reset(struct tierd_target *target);
 void tierd_history_as_pmd(struct tierd_chunk *chunk);
 void tierd_history_as_pages(struct tierd_chunk *chunk);
 

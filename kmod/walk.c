@@ -113,7 +113,7 @@ static bool tierd_walk_clear_huge_young(struct tierd_walk *walk, struct vm_area_
 	if (!pmd_young(pmd) || !tierd_pmdp_clear_young(vma, addr & PMD_MASK, pmdp))
 		return false;
 	tierd_window(walk, chunk, addr);
-	if (walk->mark && !test_bit(0, chunk->marked)) {
+	if (tierd_may_mark(walk, chunk) && !test_bit(0, chunk->marked)) {
 		__set_bit(0, chunk->marked);
 		tierd_page_mark(pmd_page(pmd));
 		walk->marked++;

@@ -4,6 +4,10 @@
  * accessed bits that it clears, so a page that was found accessed is marked as young, and as not
  * idle, as the kernel's own users of the bit do (mm/page_idle.c, mm/damon/ops-common.c). That reads
  * the page's struct page, which is in no cache: a page is marked once in a window of four seconds.
+ *
+ * The first scan of a page table marks nothing. The accessed bits that it finds may have been set
+ * at any time since the process began. With a mark from them reclaim would keep every page once,
+ * whether it is in use or not, and then could not tell the two apart.
  */
 #ifndef TIERD_YOUNG_H
 #define TIERD_YOUNG_H
@@ -43,6 +47,12 @@ static inline void tierd_page_mark(struct page *page)
 {
 }
 #endif
+
+/* Whether accessed bits of a table say that its pages were in use lately. */
+static inline bool tierd_may_mark(const struct tierd_walk *walk, const struct tierd_chunk *chunk)
+{
+	return walk->mark && !chunk->first_scan;
+}
 
 /* Begins a table's next window when it is time, after which its pages are marked again. */
 static inline void tierd_window(const struct tierd_walk *walk, struct tierd_chunk *chunk,

@@ -145,6 +145,18 @@ def test_marking_pages_for_reclaim_takes_no_more_than_a_fifth_of_a_scan(tmp_path
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("check", ["refaults", "refaults_active"])
+def test_no_more_comes_back_from_swap_than_without_the_scanner(check: str) -> None:
+    """At most 5 % more pages that are in use, in control groups side by side."""
+    kernel = required(RELEASES[0])
+    build_module(kernel.version)
+    with Guest("flat", kernel=kernel.image) as guest:
+        told, *failed = run(guest, "guest_kmod_reclaim.py", check)
+    assert not failed, (told, failed)
+    assert told["ok"] is True, told
+
+
+@pytest.mark.soak
 def test_torture_under_the_allocators_own_checks() -> None:
     """Freed memory is poisoned, slabs have red zones and are checked at each call."""
     kernel = required(RELEASES[0])
