@@ -227,8 +227,13 @@ int idle_mark_folios(struct tierd_idle *idle, uint8_t states)
 	for (size_t i = 0; i < idle->units && err == 0; i++) {
 		const struct unit *unit = unit_of(idle, idle->sorted[i]);
 
-		if (!(unit->state & UNIT_TAIL) || !(unit->state & states) || unit->pfn == before)
+		if (unit->state & UNIT_TAIL && !(unit->state & states))
 			continue;
+		/* The first page of a folio is marked by itself, if it is here. */
+		if (!(unit->state & UNIT_TAIL) || unit->pfn == before) {
+			before = unit->pfn;
+			continue;
+		}
 		before = unit->pfn;
 		idle->word[0] = frame_bit(before);
 		err = write_words(idle, frame_word(before), 1);

@@ -271,15 +271,13 @@ static void visit_chunk(struct tierd_idle *idle, struct tierd_idle_histories *hi
 	struct chunk *chunk = any ? chunk_of(histories, from) : NULL;
 
 	if (chunk != NULL) {
+		set_huge(chunk, idle->unit[*i].state & UNIT_HUGE);
 		/* A range that ends within 2 MiB that are mapped as a whole: once a scan is enough.
 		 */
-		const bool again = idle->unit[*i].state & UNIT_HUGE && chunk->huge &&
-				   chunk->round == step->round && step->mode != TIERD_IDLE_MARK;
-
-		set_huge(chunk, idle->unit[*i].state & UNIT_HUGE);
-		chunk->round = step->round;
-		if (again)
+		if (step->mode != TIERD_IDLE_MARK && chunk->huge && chunk->round == step->round)
 			chunk = NULL;
+		else if (step->mode != TIERD_IDLE_MARK)
+			chunk->round = step->round;
 	}
 	for (; *i < idle->units && idle->unit[*i].vpn < to; (*i)++) {
 		const struct unit *unit = &idle->unit[*i];

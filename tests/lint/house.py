@@ -23,7 +23,7 @@ kernel's numbers to core/linux.py."""
 BOUNDS = {
     "python_lines": 41350,
     "python_modules": 226,
-    "native_lines": 7157,
+    "native_lines": 7160,
     "loose_constants": 0,
     "private_words": 0,
     "branchy_functions": 0,

@@ -136,6 +136,22 @@ def test_what_is_mapped_as_two_mib_is_one_unit() -> None:
     }  # fmt: skip
 
 
+def test_two_mib_that_are_mapped_as_a_whole_have_a_sampling_interval() -> None:
+    kernel = IdleKernel()
+    process = kernel.process(10)
+    kernel.map_huge(process, FIRST, 1024)
+    kernel.map_huge(process, FIRST + HUGE, 4096)
+    scans = Scans(kernel, process)
+    scans.age = 1
+    for turn in range(3):
+        process.touch(FIRST)
+        scans.one(MARK)
+        process.touch(FIRST + HUGE + turn)
+        found = scans.one(CHECK)
+        assert {page for page, h in found.items() if h & 0x80} == {FIRST + HUGE}
+        assert scans.sums["pages"] == 2 * HUGE
+
+
 def test_a_range_within_two_mib_that_are_mapped_as_a_whole_counts_them_once() -> None:
     kernel = IdleKernel()
     process = kernel.process(10)
