@@ -89,7 +89,8 @@ def _build(
     devices = evidence.devices.behind(raw.number)
     initiators = access.initiators or _nearest_cpu_nodes(evidence, raw)
     local = _reference(done, initiators)
-    told = _Reported(evidence, raw, access, devices, override)
+    mixed = _is_mixed(raw, devices, notes)
+    told = _Reported(evidence, raw, access, () if mixed else devices, override)
     gpu = evidence.gpus.get(raw.number)
     kind = MemoryKind.GPU if gpu else override.kind or _kind(told, local, notes)
     latency, bandwidth = told.latency(kind, local, notes), told.bandwidth(kind)
@@ -120,6 +121,24 @@ def _build(
             told.access.write_bandwidth, told.cdat().write_bandwidth
         ),
     )
+
+
+def _is_mixed(raw: RawNode, devices: tuple[DaxDevice, ...], notes: list[str]) -> bool:
+    """Whether a node has devices' memory beside memory of its own CPUs.
+
+    The kernel does not tell which page is of which, and what it gives is of the node: so it is
+    what its CPUs say. A node with CPUs whose only memory is a device's is that device's.
+    """
+    of_devices = sum(device.size_bytes for device in devices)
+    if not (raw.cpus and devices) or raw.size_bytes <= of_devices:
+        return False
+    names = ", ".join(device.name for device in devices)
+    notes.append(
+        f"node {raw.number}: {of_devices >> 20} MiB of its {raw.size_bytes >> 20} MiB are of "
+        f"{names}; taken for its CPUs' DRAM, as its pages cannot be told apart (a target_node of "
+        "its own makes them a tier)"
+    )
+    return True
 
 
 def _is_lie(kind: MemoryKind, latency: Quantity, local: MemoryNode | None) -> bool:

@@ -254,3 +254,50 @@ def test_a_possible_node_without_memory_may_be_in_a_tier(tree: Tree) -> None:
     tiers = topology.read(root, overrides)
     assert [t.name for t in tiers.tiers] == ["dram"]
     assert any("no memory on node 1 now" in note for note in tiers.notes)
+
+
+def with_dax(root: Path, parents: str, gib: int, node: int = 0) -> Path:
+    """The tree with a dax device of so many GiB that is system RAM of a node."""
+    device = root / "sys/devices/platform" / parents / "dax9.0"
+    device.mkdir(parents=True)
+    (device / "target_node").write_text(f"{node}\n")
+    (device / "size").write_text(f"{gib << 30}\n")
+    (device / "driver").symlink_to("/sys/bus/dax/drivers/kmem")
+    link = root / "sys/bus/dax/devices/dax9.0"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(device)
+    return root
+
+
+CXL_REGION = "ACPI0017:00/root0/decoder0.1/region9/dax_region9"
+NVDIMM = "ACPI0012:00/ndbus0/region9/dax9"
+
+
+@pytest.mark.parametrize("parents", [CXL_REGION, NVDIMM])
+@pytest.mark.parametrize("name", ["one-node", "two-socket-cxl"])
+def test_a_node_with_cpus_and_a_devices_memory_is_what_its_cpus_say(
+    tree: Tree, name: str, parents: str
+) -> None:
+    """CXL or persistent memory that was onlined into a node of DRAM (target_node 0).
+
+    The node was called cxl or pmem, and socket 0's pages would have gone to socket 1.
+    """
+    root = tree(name)
+    before = topology.read(root)
+    meminfo = root / NODES / "node0/meminfo"
+    text = meminfo.read_text()
+    total = text.split("MemTotal:")[1].split("kB")[0].strip()
+    meminfo.write_text(text.replace(total, str((64 + 128) << 20)))
+    after = topology.read(with_dax(root, parents, 128))
+    assert [(t.name, t.nodes) for t in after.tiers] == [(t.name, t.nodes) for t in before.tiers]
+    assert after.nodes[0].kind is MemoryKind.DRAM
+    assert after.nodes[0].latency_ns == before.nodes[0].latency_ns
+    assert any("node 0: 131072 MiB of its 196608 MiB are of dax9.0" in n for n in after.notes)
+
+
+def test_a_node_with_cpus_whose_only_memory_is_a_devices_is_that_devices(tree: Tree) -> None:
+    """A socket without DRAM: what is there can be told."""
+    root = tree("two-socket-cxl")
+    size = topology.read(root).nodes[1].size_bytes
+    found = topology.read(with_dax(root, CXL_REGION, (size >> 30) + 1, node=1))
+    assert found.nodes[1].kind is MemoryKind.CXL
