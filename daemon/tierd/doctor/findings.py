@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import enum
+import errno
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,16 +123,49 @@ class Host:
                 return place, ""
         return "", problem
 
-    def writable(self, relative: str) -> bool:
-        """Whether this process may write the file."""
-        return os.access(self.tree.path(relative), os.W_OK)
+    def write_refusal(self, relative: str) -> str:
+        """Why a file cannot be opened for writing, as the service does; "" if it can.
+
+        A security module refuses what files' permissions promise, so it is tried; nothing is
+        written.
+        """
+        try:
+            os.close(os.open(self.tree.path(relative), os.O_WRONLY | os.O_CLOEXEC))
+        except OSError as error:
+            return f"/{relative} cannot be opened for writing: {self.who_refuses(error)}"
+        return ""
+
+    def who_refuses(self, error: OSError) -> str:
+        """The error's text, and what on this host may be behind it."""
+        said = error.strerror or str(error)
+        if error.errno == errno.EROFS:
+            return f"{said} (mounted read-only: a container runtime does that)"
+        if error.errno not in (errno.EPERM, errno.EACCES):
+            return said
+        found = [*self._confinement()]
+        return f"{said} ({'; '.join(found) or 'nothing that could be found out refuses it'})"
+
+    def _confinement(self) -> Iterator[str]:
+        """What keeps this process from doing what root may."""
+        profile = (self.tree.text("proc/self/attr/current") or "").strip("\0")
+        if profile and not profile.startswith(("unconfined", "kernel")):
+            yield f"this process is confined by a security module as {profile}"
+        lockdown = re.search(r"\[(\w+)\]", self.tree.text("sys/kernel/security/lockdown") or "")
+        if lockdown is not None and lockdown[1] != "none":
+            yield f"the kernel is locked down ({lockdown[1]})"
+        users = (self.tree.text("proc/self/uid_map") or "").split()
+        if users and users[:3] != ["0", "0", str(2**32 - 1)]:
+            yield "it runs in a user namespace"
+        if self.capabilities is not None and not self.capabilities >= CAPABILITIES.keys():
+            lacking = ", ".join(sorted(CAPABILITIES.keys() - self.capabilities))
+            yield f"it has not got {lacking}"
 
 
 SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON changes its meaning or goes; new keys do not raise it."""
 
 SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
-    "damon": ("damon.sysfs", "damon.vaddr", "damon.free"),
+    "damon": ("damon.sysfs", "damon.vaddr", "damon.free", "damon.tracepoint"),
     "scan": ("module.loaded",),
     "idlepage": ("idlepage.kernel", "idlepage.files"),
     "pmu": ("bpf.pmu",),
@@ -139,6 +173,7 @@ SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Source → the probes that must say yes for it. Faults alone do not tell what is hot."""
 MOVER: Final = "move_pages"
+PEER: Final = "peer"
 TIERS: Final = "tiers"
 
 
@@ -290,6 +325,8 @@ def judge(findings: Sequence[Finding]) -> Report:
         missing = [] if sources else ["no source can see accesses"]
         if status.get(MOVER) is not Status.YES:
             missing.append("move_pages cannot be used")
+        if status.get(PEER) is Status.NO:
+            missing.append("pages of other processes cannot be looked at")
         if status.get(TIERS) is not Status.YES:
             missing.append("the memory tiers are not known")
         code, summary = ExitCode.OK, f"tierd can run here, with {', '.join(sources)}"

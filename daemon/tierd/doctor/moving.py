@@ -12,11 +12,15 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tierd._native import ffi, lib
 from tierd.core.access import Availability
-from tierd.doctor.findings import Group, Host, probe
+from tierd.core.errors import TargetGoneError
+from tierd.core.linux import PAGEMAP_ENTRY_BYTES
+from tierd.doctor.findings import CannotTellError, Group, Host, probe
+from tierd.workloads.bounded_reads import BoundedReads
 
 
 @probe("move_pages", Group.MOVING, "move_pages", live=True)
@@ -46,6 +50,35 @@ def move_pages(host: Host) -> Availability:
         return Availability(False, f"a page of its own did not move: {'; '.join(failed)}")
     nodes = ", ".join(map(str, wanted))
     return Availability(True, f"moved a page from node {home} to node {nodes} and back")
+
+
+@probe("peer", Group.MOVING, "pages of other processes", live=True)
+def peer(host: Host) -> Availability:
+    """Read another process's pagemap, and ask where a page of it is, as the service does."""
+    hint = "run with CAP_SYS_PTRACE and CAP_SYS_NICE, in the host's PID and user namespaces"
+    reads = BoundedReads()
+    for pid in sorted(host.processes.keys() - {os.getpid()}):
+        try:
+            if not reads.one(pid, None, partial(_reach, pid)):
+                continue  # a kernel thread, which has no memory
+        except TargetGoneError:
+            continue
+        except OSError as error:
+            return Availability(False, f"of process {pid}: {host.who_refuses(error)}", hint)
+        return Availability(True, f"looked at process {pid}")
+    raise CannotTellError("there is no other process here")
+
+
+def _reach(pid: int) -> bool:
+    """Look at a page of a process; false where it has no memory."""
+    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+        try:
+            has_memory = bool(pagemap.read(PAGEMAP_ENTRY_BYTES))
+            if has_memory:
+                page_to(0, None, pid)
+        except ProcessLookupError:
+            return False
+    return has_memory
 
 
 def _others(host: Host, home: int) -> list[int]:
@@ -97,15 +130,17 @@ def touched_page() -> Iterator[int]:
             del view
 
 
-def page_to(address: int, node: int | None) -> int:
-    """Move one own page to `node` (None only asks); the node it is on then, or -errno.
+def page_to(address: int, node: int | None, pid: int = 0) -> int:
+    """Move one page to `node` (None only asks); the node it is on then, or -errno.
+
+    Of process `pid`, 0 for this one.
 
     Raises:
         OSError: the kernel refused.
     """
     pages, status = ffi.new("void *[1]", [ffi.cast("void *", address)]), ffi.new("int *", -255)
     nodes = ffi.NULL if node is None else ffi.new("int[1]", [node])
-    _checked(lib.tierd_move_pages(0, 1, pages, nodes, status))
+    _checked(lib.tierd_move_pages(pid, 1, pages, nodes, status))
     return int(status[0])
 
 

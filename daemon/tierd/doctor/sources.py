@@ -45,10 +45,8 @@ def damon_sysfs(host: Host) -> Availability:
             f"there is no /{KDAMONDS}",
             "use a kernel with CONFIG_DAMON_SYSFS (Debian 12 backports, Debian 13 have it)",
         )
-    if host.live and not host.writable(f"{KDAMONDS}/nr_kdamonds"):
-        return Availability(
-            False, f"/{KDAMONDS} may not be written by this user", "run as root: the files are its"
-        )
+    if host.live and (why := host.write_refusal(f"{KDAMONDS}/nr_kdamonds")):
+        return Availability(False, why, "run as root, outside of profiles that forbid it")
     return Availability(True, f"/{KDAMONDS}")
 
 
@@ -106,7 +104,27 @@ def damon_tracepoint(host: Host) -> Availability:
         )
     ok = host.tree.exists(f"{place}/events/damon/damon_aggregated")
     where = f"/{place}/events/damon"
-    return Availability(ok, where if ok else f"there is no {where}/damon_aggregated")
+    if not ok:
+        return Availability(False, f"there is no {where}/damon_aggregated")
+    if host.live and (why := _instance_refusal(host, place)):
+        return Availability(False, why, "run as root, outside of profiles and lockdown")
+    return Availability(True, where)
+
+
+def _instance_refusal(host: Host, place: str) -> str:
+    """Why no trace instance of one's own can be made and read; "" if one can, which is removed."""
+    instance = host.tree.path(f"{place}/instances/tierd-doctor")
+    try:
+        instance.mkdir()
+        try:
+            event = instance / "events/damon/damon_aggregated/enable"
+            for file, flags in ((event, os.O_WRONLY), (instance / "trace_pipe", os.O_RDONLY)):
+                os.close(os.open(file, flags | os.O_CLOEXEC | os.O_NONBLOCK))
+        finally:
+            instance.rmdir()
+    except OSError as error:
+        return f"no trace instance can be made below /{place}: {host.who_refuses(error)}"
+    return ""
 
 
 @probe("module.loaded", Group.SOURCES, "the kernel module tierd.ko")

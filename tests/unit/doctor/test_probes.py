@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.doctor import Finding, Host, Status, moving
-from tierd.doctor.findings import all_probes, ask_all
+from tierd.doctor import Finding, Group, Host, Status, judge, moving
+from tierd.doctor.findings import SOURCES, all_probes, ask_all
 
 MakeHost = Callable[..., Host]
 DAMON = "sys/kernel/mm/damon/admin/kdamonds"
@@ -481,3 +482,85 @@ def test_a_page_that_stays_where_it_is_is_a_no(
     finding = ask(live(fake()), "move_pages")
     assert finding.status is Status.NO
     assert "node 1: Device or resource busy" in finding.reason
+
+
+REFUSED = OSError(errno.EACCES, os.strerror(errno.EACCES))
+ALL_CAPABILITIES = "CapEff:\t000001ffffffffff\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "said"),
+    [
+        (
+            {"proc/self/attr/current": "cri-containerd.apparmor.d (enforce)"},
+            REFUSED,
+            "confined by a security module as cri-containerd.apparmor.d (enforce)",
+        ),
+        (
+            {"proc/self/attr/current": "system_u:system_r:container_t:s0:c1,c2"},
+            REFUSED,
+            "confined by a security module as system_u:system_r:container_t:s0:c1,c2",
+        ),
+        (
+            {"sys/kernel/security/lockdown": "none integrity [confidentiality]"},
+            REFUSED,
+            "the kernel is locked down (confidentiality)",
+        ),
+        ({"proc/self/uid_map": "0 1000 1"}, REFUSED, "it runs in a user namespace"),
+        ({"proc/self/status": "CapEff:\t0000000000080000\n"}, REFUSED, "it has not got CAP_BPF"),
+        ({}, REFUSED, "nothing that could be found out refuses it"),
+        ({}, OSError(errno.EROFS, "Read-only file system"), "a container runtime does that"),
+        ({}, OSError(errno.EBUSY, "Device or resource busy"), "Device or resource busy"),
+    ],
+)
+def test_who_refuses_is_named(
+    tmp_path: Path, files: dict[str, str], error: OSError, said: str
+) -> None:
+    """A security module, lockdown or namespace refuses what files' permissions promise."""
+    plain = {"proc/self/attr/current": "unconfined", "proc/self/status": ALL_CAPABILITIES,
+             "sys/kernel/security/lockdown": "[none] integrity confidentiality",
+             "proc/self/uid_map": "0 0 4294967295"}  # fmt: skip
+    for name, text in (plain | files).items():
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    assert said in Host(tmp_path).who_refuses(error)
+
+
+def test_what_is_to_be_written_is_opened_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """os.access() says yes to root where a profile of AppArmor denies writes below /sys."""
+    (tmp_path / "state").write_text("kept")
+    assert Host(tmp_path).write_refusal("state") == ""
+    assert (tmp_path / "state").read_text() == "kept"
+
+    def refuse(*_: object) -> int:
+        raise REFUSED
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert "/state cannot be opened for writing: Permission denied" in Host(tmp_path).write_refusal(
+        "state"
+    )
+
+
+def test_processes_that_cannot_be_looked_at_are_an_obstacle() -> None:
+    yes = [
+        Finding(name, Group.MOVING, name, Status.YES, "")
+        for name in ("tiers", "move_pages", *SOURCES["damon"])
+    ]
+    assert judge([*yes, Finding("peer", Group.MOVING, "", Status.YES, "")]).exit_code == 0
+    refused = judge([*yes, Finding("peer", Group.MOVING, "", Status.NO, "")])
+    assert refused.exit_code == 5
+    assert "pages of other processes cannot be looked at" in refused.summary
+
+
+def test_damon_is_no_source_without_its_tracepoint() -> None:
+    """Where tracefs refuses, the service ended with status 5, and doctor said that it can run."""
+    found = [
+        Finding(name, Group.SOURCES, name, Status.YES, "")
+        for name in ("tiers", "move_pages", *SOURCES["damon"])
+        if name != "damon.tracepoint"
+    ]
+    refused = Finding("damon.tracepoint", Group.SOURCES, "", Status.NO, "")
+    assert judge([*found, refused]).exit_code == 5
