@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's loop in a lab guest with a chosen source; prints one JSON line.
 
-usage: guest_kmod_loop.py {scan,damon} [--seconds S] [--until SHARE] [--size SIZE] [--cpu SHARE]
+usage: guest_kmod_loop.py {scan,idlepage,damon} [--seconds S] [--until SHARE] [--size SIZE]
+                          [--cpu SHARE]
 
 Scattered hot set, all of it first on the slow node. With --until the workload ends when so
 much has been served by DRAM for a while, so that a starved guest may take its time.
@@ -54,7 +55,7 @@ def workload(seconds: float, size: str) -> Iterator[subprocess.Popen[str]]:
 def main() -> int:
     """Run the loop, judge nothing but checksum and exit: the figures are the caller's."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("source", choices=("scan", "damon"))
+    parser.add_argument("source", choices=("scan", "idlepage", "damon"))
     parser.add_argument("--seconds", type=float, default=45)
     parser.add_argument("--until", type=float, default=2.0)
     parser.add_argument("--size", default="1200M")
@@ -70,18 +71,25 @@ def main() -> int:
         lab.tlbtick(),
         workload(args.seconds, args.size) as work,
     ):
-        result = watch(work, daemon, lab.scanner_pid() if uses_module else 0, args.until)
+        result = watch(work, daemon, args.source, args.until)
     result |= {"source": args.source, "tlbtick_us": lab.TLB_PERIOD_US, "dmesg": lab.splats()[:5]}
     print(json.dumps(result), flush=True)
     return 0 if result["checksum_ok"] and not result["dmesg"] and result["exit"] == 0 else 1
 
 
-def watch(
-    work: subprocess.Popen[str], daemon: Daemon, scanner: int, until: float
-) -> dict[str, Any]:
+def scanner_of(daemon: Daemon, source: str) -> int:
+    """The thread that scans, 0 if none does: the module's, or one of the service's."""
+    if source == "scan":
+        return lab.scanner_pid()
+    tasks = Path(f"/proc/{daemon.pid}/task").glob("*/comm")
+    found = [task for task in tasks if task.read_text().strip() == "tierd-idle"]
+    return int(found[0].parent.name) if found else 0
+
+
+def watch(work: subprocess.Popen[str], daemon: Daemon, source: str, until: float) -> dict[str, Any]:
     """Hand the workload to the service when it runs, and collect the figures."""
     result: dict[str, Any] = {"samples": []}
-    started = spent = 0
+    started = spent = scanner = 0
     assert work.stdout is not None
     for line in work.stdout:
         report = json.loads(line)
@@ -89,6 +97,8 @@ def watch(
             result["hot_pages"] = report["hot_pages"]
             (services.CGROUP / "cgroup.procs").write_text(str(work.pid))
             started = time.monotonic_ns()
+        if not scanner and report["event"] == "sample":
+            scanner = scanner_of(daemon, source)
             spent = lab.cpu_ns(scanner) if scanner else 0
         seconds = (time.monotonic_ns() - started) / 1e9
         if report["event"] == "sample":

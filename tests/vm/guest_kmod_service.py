@@ -153,7 +153,8 @@ def main() -> int:
     settings = loads(Path(args.config).read_text())
     scan = settings.sources.scan
     scan = replace(scan, cpu_limit=scan.cpu_limit if args.cpu is None else args.cpu)
-    sources = replace(settings.sources, order=tuple(args.names), scan=scan)
+    idlepage = replace(settings.sources.idlepage, cpu_limit=scan.cpu_limit)
+    sources = replace(settings.sources, order=tuple(args.names), scan=scan, idlepage=idlepage)
     made, _ = rooms.build(replace(settings, sources=sources))
     logging.getLogger("tierd").addHandler(Teller())
     logging.getLogger("tierd").setLevel(logging.INFO)
