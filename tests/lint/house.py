@@ -21,7 +21,7 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 41459,
+    "python_lines": 41462,
     "python_modules": 226,
     "native_lines": 7160,
     "loose_constants": 0,

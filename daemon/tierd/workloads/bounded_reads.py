@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tierd._native import ffi, lib
 from tierd.core import bounds
+from tierd.core.capabilities import give_up_all
 from tierd.core.errors import NotAnsweringError
 
 
@@ -58,6 +59,8 @@ class _Reader(threading.Thread):
 
     def run(self) -> None:
         """The thread's work."""
+        # It may have been started before the loop's thread gave up what it does not need again.
+        give_up_all("CAP_DAC_READ_SEARCH", "CAP_SYS_PTRACE", "CAP_SYS_NICE", "CAP_SYS_ADMIN")
         while True:
             self._begin.acquire()
             begun_ns = lib.tierd_thread_cpu_ns()
