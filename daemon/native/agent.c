@@ -7,7 +7,8 @@
  * process waits for a file server while it holds the lock, the caller waits for as long, and with
  * it the end of its process. So the service leaves such calls to agents, with which it shares a
  * piece of memory for the call and a socket that says when it is made and when it is done. An agent
- * that gives no answer in time is left to itself, and used again when it has answered.
+ * that sleeps for longer than an answer may take is left to itself, and used again when it has
+ * answered. One that ran meanwhile, or waited for a processor, is only slow: it is waited for.
  *
  * All memory and sockets are made at the start, and one process is forked, which forks agents when
  * they are needed: forked later, they would keep a copy of all that the service has.
@@ -22,6 +23,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -38,6 +40,12 @@ enum {
 	PAGES = 1 << 16,
 	PATH_BYTES = 512,
 	TEXT_BYTES = 512,
+	/* A call sleeps if the agent was active for less than this part of the time, and one that
+	 * is active is waited for so many times. */
+	SLEEPS = 50,
+	SLOW = 20,
+	/* DAMON's kernel thread works meanwhile, for a few of its sampling intervals. */
+	DAMON_TIMES = 10,
 	/* What calls about DAMON count as calls about; no process has that number. */
 	DAMON = -1,
 };
@@ -47,6 +55,8 @@ enum op { MOVE, MAPPED, COLD, WRITE };
 struct call {
 	enum op op;
 	int pid;
+	/* Who makes it. */
+	int agent;
 	bool has_nodes;
 	int64_t result;
 	uint64_t cpu_ns;
@@ -164,6 +174,7 @@ static _Noreturn void serve(const struct agent *agent)
 {
 	char word;
 
+	agent->call->agent = getpid();
 	keep_only(agent->child_fd);
 	for (;;) {
 		const ssize_t got = read(agent->child_fd, &word, 1);
@@ -295,6 +306,48 @@ static bool answers(const struct agent *agent, int timeout_ms)
 	return ready == 1;
 }
 
+/*
+ * Nanoseconds that an agent ran and waited for a processor, 0 if that is not known.
+ * Source: /proc/PID/schedstat, Documentation/scheduler/sched-stats.rst.
+ */
+static uint64_t activity_ns(const struct agent *agent)
+{
+	unsigned long long ran, waited;
+	char path[40], text[96];
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", agent->call->agent);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd == -1)
+		return 0;
+	got = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	return sscanf(text, "%llu %llu", &ran, &waited) == 2 ? ran + waited : 0;
+}
+
+/* Whether an answer came, or the agent has ended, before the agent slept for as long as given. */
+static bool waited_for(const struct agent *agent, int sleep_ms)
+{
+	const uint64_t least = (uint64_t)sleep_ms * 1000000 / SLEEPS;
+	uint64_t before = activity_ns(agent);
+
+	for (int i = 0; i < SLOW; i++) {
+		uint64_t now;
+
+		if (answers(agent, sleep_ms))
+			return true;
+		now = activity_ns(agent);
+		if (now < before + least)
+			return false;
+		before = now;
+	}
+	return false;
+}
+
 /* Take the answer; false if the agent has ended. */
 static bool take_answer(const struct agent *agent)
 {
@@ -368,14 +421,15 @@ static void end(struct agent *agent, bool late)
 /* Have it made. If there is no answer, the call has ended here; one that was killed gives none. */
 static int carry_out(struct agent *agent)
 {
+	const int times = agent->about == DAMON ? DAMON_TIMES : 1;
 	const char word = 0;
 
 	if (!pool.started) {
 		agent->call->result = perform(agent->call);
 		return 0;
 	}
-	if (send(agent->fd, &word, 1, MSG_NOSIGNAL) == 1 && answers(agent, pool.answer_ms) &&
-	    take_answer(agent)) {
+	if (send(agent->fd, &word, 1, MSG_NOSIGNAL) == 1 &&
+	    waited_for(agent, times * pool.answer_ms) && take_answer(agent)) {
 		spent_ns += agent->call->cpu_ns;
 		return 0;
 	}

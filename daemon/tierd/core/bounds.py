@@ -138,8 +138,9 @@ PMU_LEAST_PERIOD: Final = 256
 
 # Processes.
 ANSWER_NS: Final = 500 * 10**6
-"""Longest time for which the loop waits for an answer about a process. A plan's calls take a 50th
-of it, and SIGTERM waits for one call and for the end of a source (DAMON), together 2 s at most."""
+"""Longest time for which the loop waits for an answer about a process that sleeps; for one that is
+only slow, and for DAMON's files, the native agents wait longer (daemon/native/agent.c). A plan's
+calls take a 50th of it."""
 READERS: Final = 16
 """Readings that are late at a time, each of which takes a thread; then no more are begun."""
 PROC_BYTES: Final = 16384
