@@ -174,7 +174,7 @@ AGENTS = """
 import errno, os, sys
 import numpy as np
 from tierd._native import ffi, lib
-assert lib.tierd_agents_start(1 << 19 | 1 << 23, 300_000_000) == 0
+assert lib.tierd_agents_start(1 << 2 | 1 << 19 | 1 << 23, 300_000_000) == 0
 def ask(pid):
     address = np.full(1, int(sys.argv[3]), np.uint64)
     status = np.full(1, -99, np.int32)

@@ -262,7 +262,7 @@ def main() -> int:
     DROP_IN.parent.mkdir(parents=True, exist_ok=True)
     installed()
     DROP_IN.write_text(
-        f"[Service]\nExecStart=\nExecStart=/usr/bin/python3 -I {STUCK_AT} run\n"
+        f"[Service]\nExecStart=\nExecStart=/usr/bin/python3 -I {STUCK_AT} run --wait\n"
         f"WatchdogSec={sys.argv[1] if len(sys.argv) > 1 else '40s'}\n"
         "TimeoutStartSec=10min\nRestartSec=1s\n"
     )

@@ -182,8 +182,9 @@ def _start_agents() -> None:
     from tierd.core import bounds
     from tierd.core.capabilities import NUMBERS
 
-    # For pages of other processes, and for their pagemap.
-    keep = sum(1 << NUMBERS[name] for name in ("CAP_SYS_PTRACE", "CAP_SYS_NICE"))
+    # For pages of other processes, and for their pagemap, which is their user's alone.
+    names = ("CAP_DAC_READ_SEARCH", "CAP_SYS_PTRACE", "CAP_SYS_NICE")
+    keep = sum(1 << NUMBERS[name] for name in names)
     if error := -lib.tierd_agents_start(keep, bounds.ANSWER_NS):
         logging.getLogger("tierd.run").warning(logfmt(event="no_agents", reason=os.strerror(error)))
 

@@ -172,6 +172,9 @@ class BoundedReads:
                 seen = len(reader.answers)
                 continue
             place = reader.leave()
+            if place == len(reads):  # the last answer came in this moment
+                self._reader, self._cpu_ns = None, self.cpu_ns
+                return reader.answers
             if len(self._late) >= 2 * self._limit:  # answers that nobody came for
                 self._late = {pid: each for pid, each in self._late.items() if each[1].is_alive()}
             self._late[reads[place].pid] = reads[place], reader, place

@@ -26,7 +26,7 @@ NOT_BUILT_HINT: Final = (
     " Debian's have not), or the kernel module"
 )
 FRAMES_HINT: Final = (
-    "give it CAP_SYS_ADMIN (systemctl edit tierd: CapabilityBoundingSet=CAP_SYS_ADMIN)"
+    "give it CAP_SYS_ADMIN (systemctl edit tierd: [Service], CapabilityBoundingSet=CAP_SYS_ADMIN)"
 )
 
 
