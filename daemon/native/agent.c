@@ -493,6 +493,19 @@ int agent_mapped(int pid, size_t n, void *const *address, uint64_t length, int *
 	end(agent, false);
 	return result;
 }
+
+/* Have a call made that gives nothing back but its result, and free the agent. */
+static int made(struct agent *agent)
+{
+	int result = carry_out(agent);
+
+	if (result == 0) {
+		result = (int)agent->call->result;
+		end(agent, false);
+	}
+	return result;
+}
+
 int tierd_advise_cold(int pid, uint64_t start, uint64_t length)
 {
 	struct agent *agent;
@@ -503,12 +516,7 @@ int tierd_advise_cold(int pid, uint64_t start, uint64_t length)
 		return result;
 	call->address[0] = (void *)(uintptr_t)start;
 	call->length = length;
-	result = carry_out(agent);
-	if (result != 0)
-		return result;
-	result = (int)call->result;
-	end(agent, false);
-	return result;
+	return made(agent);
 }
 
 int tierd_write_damon(const char *path, const char *text, size_t n)
@@ -524,12 +532,7 @@ int tierd_write_damon(const char *path, const char *text, size_t n)
 		return result;
 	strcpy(call->path, path);
 	memcpy(call->text, text, n);
-	result = carry_out(agent);
-	if (result != 0)
-		return result;
-	result = (int)call->result;
-	end(agent, false);
-	return result;
+	return made(agent);
 }
 
 size_t tierd_agents_late(int *about, size_t space, uint64_t *timeouts)

@@ -106,11 +106,12 @@ class TargetScan:
         self.number, self.pid = number, pid
         self._pages, self._clock, self._cpu = pages, clock, cpu
         self._histories = IdleHistories(pages)
-        self._fd = self._opened(open_pagemap)
         self._step = ffi.new("struct tierd_idle_step *")
         self._step.key = number << VPN_BITS
         self.stats = dict.fromkeys(("rounds", "ranges"), 0)
         self.set_ranges(ranges)
+        # Last: nothing after it fails and leaves the file open.
+        self._fd = self._opened(open_pagemap)
         self.part: Part | None = None
         self._interval_us = self._age = self._cursor = 0
         self._in_scan = False
