@@ -184,13 +184,17 @@ told.bind("/tmp/wait.sock")
 told.settimeout(100)
 os.environ |= {"NOTIFY_SOCKET": "/tmp/wait.sock", "WATCHDOG_USEC": "4000000"}
 with subprocess.Popen([sys.argv[1], "run", "--wait"], stderr=subprocess.PIPE, text=True) as run:
-    while "READY=1" not in (said := told.recv(4096).decode()):
-        pass
-    for _ in range(3):
-        assert told.recv(4096) == b"WATCHDOG=1"
-    waited = run.poll() is None
-    run.send_signal(signal.SIGTERM)
-    errors = run.communicate(timeout=100)[1]
+    try:
+        while "READY=1" not in (said := told.recv(4096).decode()):
+            pass
+        for _ in range(3):
+            while told.recv(4096) != b"WATCHDOG=1":
+                pass
+        waited = run.poll() is None
+        run.send_signal(signal.SIGTERM)
+        errors = run.communicate(timeout=100)[1]
+    finally:
+        run.kill()
 print(json.dumps({"said": said, "waited": waited, "exit": run.returncode, "errors": errors}))
 """
 

@@ -63,6 +63,7 @@ class SystemdNotifier:
         if self._ready:
             return
         self._ready = True
+        self._next_status_ns = self._clock() + bounds.SUMMARY_INTERVAL_NS
         if self._socket is not None:
             log.info(logfmt(event="ready"))
         self._send("READY=1", f"STATUS={_line(status)}")
@@ -75,11 +76,9 @@ class SystemdNotifier:
         renewed = self._ready and self._clock() >= self._next_status_ns
         if self._socket is None or not (renewed or (good and not self._ready)):
             return
-        self._next_status_ns = self._clock() + bounds.SUMMARY_INTERVAL_NS
-        status = self._status(tick)
         if good:
-            self.ready(status)
-        self._send(f"STATUS={_line(status)}")
+            self.ready(self._status(tick))
+        self.tell(self._status(tick))
 
     def tell(self, status: str) -> None:
         """Report the status line, at intervals."""

@@ -58,6 +58,7 @@ def test_ready_comes_after_the_first_good_tick_and_stopping_at_the_end(systemd: 
     assert bench.service.run() == ExitCode.OK
     assert seen[0] == []  # in the middle of the first tick
     assert seen[1][0].startswith("READY=1\nSTATUS=1 targets watched by made-up, ")
+    assert len(seen[1]) == 1
     ended = systemd.heard()
     assert ended[-1].startswith("STOPPING=1\n")
     assert not any("READY=1" in message for message in [*seen[1][1:], *ended])
@@ -84,7 +85,9 @@ def test_waiting_for_a_second_tier_is_ready(systemd: Systemd) -> None:
     managed(bench, manager)
     bench.service.calls.post(lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert bench.service.run() == ExitCode.OK
-    assert systemd.heard()[0] == "READY=1\nSTATUS=one tier only: waiting for a second"
+    ready, stopping = systemd.heard()
+    assert ready == "READY=1\nSTATUS=one tier only: waiting for a second"
+    assert stopping.startswith("STOPPING=1\n")
 
 
 def test_two_beats_fit_into_the_watchdogs_time(systemd: Systemd) -> None:
