@@ -89,8 +89,8 @@ def served(report: Report, mib: int) -> Iterator[dict[str, str]]:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert daemon.stdout is not None
-        if daemon.stdout.readline().strip() != "ready":
-            report.say("served", {"step": "daemon", "holds": False})
+        ready = daemon.stdout.readline().strip() == "ready"
+        report.say("served", {"step": "daemon", "holds": ready})
         yield {"LD_PRELOAD": str(SHIM), "TIERD_GPU": "borrow", "TIERD_GPU_SOCKET": socket}
         try:
             out, _ = daemon.communicate("", timeout=30)
@@ -114,6 +114,7 @@ def build(report: Report, name: str) -> Path | None:
         report.say(name, {"step": "skipped", "why": "nvcc is not here"})
         return None
     out = TOP / "build/gpu" / name
+    out.parent.mkdir(parents=True, exist_ok=True)
     made = subprocess.run(
         ["nvcc", "-O2", "-std=c++17", "-arch=native", "-o", str(out), str(HERE / f"{name}.cu")],
         capture_output=True, text=True, check=False,
@@ -149,6 +150,9 @@ def main() -> int:
         print(f"no GPU here: {error}; nothing was measured")
         return UNAVAILABLE
     parts = args.only.split(",")
+    if {"torch", "served"} & set(parts) and not SHIM.is_file():
+        print(f"{SHIM} is not there: make -C daemon/native/gpu builds it", file=sys.stderr)
+        return 2
     if "driver" in parts:
         driver_part(report, args, "driver")
     kernels = build(report, "kernels") if {"kernels", "served"} & set(parts) else None
