@@ -141,6 +141,10 @@ ANSWER_NS: Final = 500 * 10**6
 """Longest time for which the loop waits for an answer about a process that sleeps; for one that is
 only slow, and for DAMON's files, the native agents wait longer (daemon/native/agent.c). A plan's
 calls take a 50th of it."""
+ASLEEP_FRACTION: Final = 50
+"""A reading sleeps if its thread was active for less than this part of the time."""
+SLOW_READ_TIMES: Final = 4
+"""A reading that is active is waited for so many times as long as one that sleeps."""
 READERS: Final = 16
 """Readings that are late at a time, each of which takes a thread; then no more are begun."""
 PROC_BYTES: Final = 16384

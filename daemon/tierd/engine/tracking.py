@@ -274,7 +274,7 @@ class Tracking:
         pid = self._registry.targets[number].pid
         target = WatchedTarget(number, pid, pages.walking)
         scan = partial(self._scanner.scan, target, cursor, max_pages)
-        found = self.reads.one(pid, None, scan)
+        found = self.reads.one(pid, ("walk", number, cursor, pages.walking), scan)
         if len(found.page):
             self._heat.place(found.page, found.node, found.order, insert_on=insert_on)
             pages.extents.add(vpn_of(found.page), found.node, found.order)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tierd._native import ffi, lib
@@ -24,7 +25,8 @@ class Read(NamedTuple):
 
     Attributes:
         pid: whose files.
-        key: what tells it from other reads of that process.
+        key: what is asked. An answer that came late is given to who asks the same again; with
+            None it is given to nobody.
         function: reads, and returns what it found, or raises an exception.
     """
 
@@ -45,6 +47,17 @@ class _Reader(threading.Thread):
         self.answers: list[Any] = []
         self.cpu_ns = 0
         self.start()
+
+    def activity_ns(self) -> int:
+        """How long the thread has run and waited for a processor; 0 if that is not known.
+
+        Source: /proc/PID/task/TID/schedstat, Documentation/scheduler/sched-stats.rst.
+        """
+        try:
+            words = Path(f"/proc/self/task/{self.native_id}/schedstat").read_text().split()
+        except OSError:
+            return 0
+        return int(words[0]) + int(words[1])
 
     def begin(self, reads: Sequence[Read]) -> None:
         """Make these; `done` is released after the last."""
@@ -87,7 +100,8 @@ class BoundedReads:
     """Makes reads; to be called from one thread.
 
     Args:
-        wait_s: a read that takes between this and twice as long is given up for now.
+        wait_s: a read that sleeps for between this and twice as long is given up for now. One that
+            is only slow is waited for `bounds.SLOW_READ_TIMES` as long.
         limit: most reads that are late at a time; with so many, none is made.
 
     Attributes:
@@ -159,17 +173,23 @@ class BoundedReads:
         if reader.is_alive():
             return (_refusal(read.pid),)
         del self._late[read.pid]
-        return (reader.answers[place],) if before.key == read.key else None
+        same = read.key is not None and before.key == read.key
+        return (reader.answers[place],) if same else None
 
     def _make(self, reads: Sequence[Read]) -> list[Any]:
         """Answers up to the first that is late."""
         reader = self._reader or _Reader()
         self._reader = reader
         reader.begin(reads)
-        seen = -1
+        seen, times, active_ns = -1, 0, reader.activity_ns()
         while not reader.done.acquire(timeout=self._wait_s):
+            before_ns, active_ns = active_ns, reader.activity_ns()
             if len(reader.answers) > seen:
-                seen = len(reader.answers)
+                seen, times = len(reader.answers), 0
+                continue
+            slept = active_ns - before_ns < self._wait_s * 1e9 / bounds.ASLEEP_FRACTION
+            times += 1
+            if not slept and times < bounds.SLOW_READ_TIMES:
                 continue
             place = reader.leave()
             if place == len(reads):  # the last answer came in this moment

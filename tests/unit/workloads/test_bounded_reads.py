@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tierd.core import bounds
 from tierd.core.errors import NotAnsweringError, TargetGoneError
-from tierd.workloads.bounded_reads import BoundedReads, Read
+from tierd.workloads.bounded_reads import BoundedReads, Read, _Reader
 
 WAIT_S = 0.02
 
@@ -96,6 +97,58 @@ def test_an_answer_that_came_late_to_another_question_is_none(held: Callable[...
         reads.one(2, "maps", late)
     late.end()
     assert reads.one(2, "pagemap", lambda: 5) == 5
+
+
+def test_an_answer_that_came_late_to_no_named_question_is_nobodys(
+    held: Callable[..., Held],
+) -> None:
+    """Two that ask without a key ask for different things: the one is no answer to the other."""
+    reads, late = BoundedReads(WAIT_S), held()
+    with pytest.raises(NotAnsweringError):
+        reads.one(2, None, late)
+    late.end()
+    assert reads.one(2, None, lambda: 5) == 5
+
+
+class Active(Held):
+    """A read whose thread is active until it is let go, as the kernel tells it."""
+
+    def __call__(self) -> Any:
+        self.thread = threading.current_thread()
+        while not self.go.is_set():
+            pass
+        return self.answer
+
+
+def test_one_that_is_only_slow_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs for longer than one may sleep; the looks at its activity are what is counted."""
+    reads, slow = BoundedReads(5 * WAIT_S), Active("it came")
+    looks, activity_ns = [], _Reader.activity_ns
+
+    def looked(reader: _Reader) -> int:
+        looks.append(activity_ns(reader))
+        if len(looks) == bounds.SLOW_READ_TIMES:
+            slow.go.set()
+        return looks[-1]
+
+    monkeypatch.setattr(_Reader, "activity_ns", looked)
+    assert reads.one(2, "a", slow) == "it came"
+    assert (reads.given_up, reads.late) == (0, frozenset())
+
+
+def test_one_that_never_ends_is_given_up_though_it_is_active(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads, slow, looks = BoundedReads(5 * WAIT_S), Active(), []
+    activity_ns = _Reader.activity_ns
+    monkeypatch.setattr(
+        _Reader, "activity_ns", lambda reader: looks.append(1) or activity_ns(reader)
+    )
+    with pytest.raises(NotAnsweringError):
+        reads.one(2, "a", slow)
+    slow.end()
+    # The first wait is free, and it is looked at before the first.
+    assert len(looks) == 2 + bounds.SLOW_READ_TIMES
 
 
 def test_with_as_many_late_as_there_may_be_none_is_asked(held: Callable[..., Held]) -> None:
