@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The eBPF sources in guests with kernels 6.12 and 6.1, one boot each.
 
-bcc takes a minute or more to compile each program under emulation, so in `make test` it loads one,
-for faults and hint faults, on 6.12; tests/host has more of it. The compiled objects run the rest.
-`pytest -rP` shows each check's figures.
+`make test` runs the compiled objects. bcc takes minutes to compile its programs under emulation:
+what it compiles is run on the kernel of this host by `tests/host/test_ebpf.py`, and here by
+`make soak`. `pytest -rP` shows each check's figures.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from tierd_lab import run as run_in_guest
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = ROOT / "tests/vm/guest_ebpf.py"
 TOUCH = ROOT / "build/workloads/touch"
-BCC = ("faults_are_exact", "hint_faults_are_told_apart")
-BCC_OF_SOAK = ("loss_is_counted", "migrations_equal_vmstat", "demotions_equal_vmstat")
+BCC = (
+    "faults_are_exact",
+    "hint_faults_are_told_apart",
+    "loss_is_counted",
+    "migrations_equal_vmstat",
+    "demotions_equal_vmstat",
+)
 PREBUILT = (
     *BCC,
-    *BCC_OF_SOAK,
     "migrations_in_the_service",
     "raw_faults_are_exact",
     "pmu_program_on_the_software_event",
@@ -63,7 +67,7 @@ def results(request: pytest.FixtureRequest, touch: Path) -> dict[tuple[str, str]
     if not any(k.version.startswith(f"{kernel}.") for k in host.kernels()):
         pytest.skip(f"no kernel {kernel} is installed (config/setup.sh --with-{kernel})")
     wanted = selected(request, kernel)
-    ways = {"bcc": [name for name in (*BCC, *BCC_OF_SOAK) if f"bcc {name}" in wanted]}
+    ways = {"bcc": [name for name in BCC if f"bcc {name}" in wanted]}
     if files.find_object("faults") is not None:
         ways["prebuilt"] = [name for name in PREBUILT if name in wanted]
     found: dict[tuple[str, str], Any] = {}
@@ -93,13 +97,8 @@ def results(request: pytest.FixtureRequest, touch: Path) -> dict[tuple[str, str]
     return found
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        *(f"bcc {name}" for name in BCC),
-        *(pytest.param(f"bcc {name}", marks=pytest.mark.soak) for name in BCC_OF_SOAK),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("check", [f"bcc {name}" for name in BCC])
 def test_through_bcc(results: dict[tuple[str, str], Any], check: str) -> None:
     told = results["bcc", check.removeprefix("bcc ")]
     if "left_out" in told:
