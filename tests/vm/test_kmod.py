@@ -52,6 +52,7 @@ LONG = {
     "guest_kmod_torture.py": ("exits_often", "churn_long", "reload_often"),
     "guest_kmod_fuzz.py": ("netlink_long", "device_long"),
     "guest_kmod_fallback.py": ("fallback_often",),
+    "guest_kmod_tenants.py": ("shared", "pinned", "bound", "ten"),
 }
 """The same with more rounds, for `make soak`."""
 PARAMETERS = [(script, name) for script, names in CHECKS.items() for name in names]
@@ -115,6 +116,7 @@ def check(request: pytest.FixtureRequest, booted: tuple[str, Guest]) -> Iterator
 @pytest.mark.parametrize(("script", "name"), [*PARAMETERS, *PARAMETERS_OF_SOAK])
 def test_module(check: Check, script: str, name: str) -> None:
     told = check(script, name)
+    print(json.dumps(told))
     assert told["ok"] is True, told
 
 
