@@ -64,35 +64,40 @@ const struct tierd_idle_stats *tierd_idle_stats(const struct tierd_idle *idle)
 	return &idle->stats;
 }
 
-/* The units of the process's ranges from step->start on. */
-static int gather(struct tierd_idle *idle, const struct tierd_idle_histories *histories,
-		  struct tierd_idle_step *step)
+/* By eleven bits at a time, from the lowest of the frame's on; digits that all have are left out.
+ */
+static void sort_units(struct tierd_idle *idle)
 {
-	struct tierd_span range;
+	enum { DIGIT = 11, VALUES = 1 << DIGIT };
+	uint64_t *from = idle->sorted, *to = idle->scratch, differ = 0;
+	const size_t n = idle->units;
 
-	idle->units = 0;
-	step->next = step->start;
-	step->done = 0;
-	idle->entries_read = 0;
-	while (idle_has_space(idle, step->most)) {
-		uint64_t end;
-		int err;
-
-		if (step->next >= step->stop || !idle_range_after(histories, step->next, &range) ||
-		    range.start >= step->stop) {
-			step->done = 1;
-			break;
-		}
-		if (step->next < range.start)
-			step->next = range.start;
-		end = range.end < step->stop ? range.end : step->stop;
-		err = idle_units(idle, step->pagemap, step->next, end, step->most, &step->next);
-		if (err != 0)
-			return err;
+	for (size_t i = 0; i < n; i++) {
+		from[i] = idle->unit[i].pfn << UNIT_BITS | i;
+		differ |= from[i] ^ from[0];
 	}
-	step->units = idle->units;
-	idle_sort(idle);
-	return 0;
+	for (unsigned int shift = UNIT_BITS; shift < 64; shift += DIGIT) {
+		uint32_t at[VALUES] = {0}, sum = 0;
+
+		if ((differ >> shift & (VALUES - 1)) == 0)
+			continue;
+		for (size_t i = 0; i < n; i++)
+			at[from[i] >> shift & (VALUES - 1)]++;
+		for (size_t value = 0; value < VALUES; value++) {
+			uint32_t count = at[value];
+
+			at[value] = sum;
+			sum += count;
+		}
+		for (size_t i = 0; i < n; i++)
+			to[at[from[i] >> shift & (VALUES - 1)]++] = from[i];
+		uint64_t *swapped = from;
+
+		from = to;
+		to = swapped;
+	}
+	if (from != idle->sorted)
+		memcpy(idle->sorted, from, n * sizeof(*from));
 }
 
 static int read_and_write(struct tierd_idle *idle, struct tierd_idle_step *step)
@@ -124,18 +129,23 @@ static int read_and_write(struct tierd_idle *idle, struct tierd_idle_step *step)
 }
 
 int tierd_idle_scan(struct tierd_idle *idle, struct tierd_idle_histories *histories,
-		    struct tierd_idle_step *step, struct tierd_hot_record *record)
+		    const struct tierd_idle_reader *reader, struct tierd_idle_step *step,
+		    struct tierd_hot_record *record)
 {
 	int err;
 
-	if (step->most == 0 || step->most > TIERD_IDLE_UNITS || step->report_scans == 0)
+	if (step->report_scans == 0)
 		return -EINVAL;
 	idle_shared_step(idle);
+	memcpy(idle->unit, reader->unit, reader->units * sizeof(*reader->unit));
+	step->units = idle->units = reader->units;
+	step->start = reader->start;
+	step->next = reader->next;
+	step->done = reader->done;
+	sort_units(idle);
 	step->records = step->pages = step->accessed = 0;
 	step->became_hot = step->newly_hot = step->steady = step->newly_idle = 0;
-	err = gather(idle, histories, step);
-	if (err == 0)
-		err = read_and_write(idle, step);
+	err = read_and_write(idle, step);
 	if (err != 0)
 		return err;
 	idle_visit(idle, histories, step, record);

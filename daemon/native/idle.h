@@ -2,8 +2,8 @@
 /*
  * Inside the scanner by idle page tracking. A unit is what has one flag and one history: a 4 KiB
  * page, or 2 MiB that the process maps as a whole. idle_frames.c finds units and their page
- * frames, idle_bitmap.c reads and writes the kernel's flags, idle_shared.c joins what the targets
- * that map a frame see, and idle_history.c says what it makes of pages.
+ * frames, idle.c makes the step, idle_bitmap.c reads and writes the kernel's flags, idle_shared.c
+ * joins what the targets that map a frame see, and idle_history.c says what it makes of pages.
  */
 #ifndef TIERD_IDLE_INLINE_H
 #define TIERD_IDLE_INLINE_H
@@ -42,14 +42,27 @@ enum {
 
 _Static_assert(TIERD_IDLE_UNITS == 1 << UNIT_BITS, "a key has room for each unit");
 
+/* All that a walk over a pagemap needs and finds: a thread that waits in one shares nothing. */
+struct tierd_idle_reader {
+	struct tierd_idle_calls calls;
+	/* The kernel has no PAGEMAP_SCAN (before Linux 6.7). */
+	bool plain_pagemap;
+	/* What the walk found: where it began, where to go on, whether all was walked, units. */
+	uint64_t start, next;
+	bool done;
+	size_t units;
+	uint64_t entries_read;
+	struct unit unit[TIERD_IDLE_UNITS];
+	uint64_t entry[PAGEMAP_ENTRIES];
+	struct tierd_region region[PAGEMAP_REGIONS];
+};
+
 struct tierd_idle {
 	struct tierd_idle_calls calls;
 	int bitmap;
 	int flags;
 	/* Whoever made it, and histories. */
 	size_t users;
-	/* The kernel has no PAGEMAP_SCAN (before Linux 6.7). */
-	bool plain_pagemap;
 	struct tierd_idle_stats stats;
 	uint64_t history_limit;
 	/* idle_shared.c: a word for each frame. */
@@ -60,15 +73,12 @@ struct tierd_idle {
 	int16_t *node;
 	size_t spans, span_used;
 	size_t units;
-	uint64_t entries_read;
 	struct unit unit[TIERD_IDLE_UNITS];
 	uint64_t sorted[TIERD_IDLE_UNITS], scratch[TIERD_IDLE_UNITS];
 	uint64_t word[CALL_WORDS];
 	uint64_t flag[CALL_WORDS];
 	/* Flags of the frames from `window_start` on, WINDOW of them; UINT64_MAX: none. */
 	uint64_t window[WINDOW], window_start;
-	uint64_t entry[PAGEMAP_ENTRIES];
-	struct tierd_region region[PAGEMAP_REGIONS];
 };
 
 /* The unit that a sorting key stands for. */
@@ -84,19 +94,6 @@ static inline uint64_t unit_pages(const struct unit *unit)
 
 /* idle_calls.c: those of the kernel. */
 extern const struct tierd_idle_calls idle_calls;
-
-/* Whether a step can take in more. */
-static inline bool idle_has_space(const struct tierd_idle *idle, uint64_t most)
-{
-	return idle->units < most && idle->entries_read < STEP_ENTRIES;
-}
-
-/* idle_frames.c: the units in pages [start, end), at most `most` in all; `*next` is where to go on.
- */
-int idle_units(struct tierd_idle *idle, int pagemap, uint64_t start, uint64_t end, uint64_t most,
-	       uint64_t *next);
-/* Sort the units by frame. */
-void idle_sort(struct tierd_idle *idle);
 
 /* idle_bitmap.c: of the sorted units; results are UNIT_ACCESSED and UNIT_UNTRACKED. */
 int idle_check(struct tierd_idle *idle, const struct tierd_idle_step *step);
@@ -125,8 +122,5 @@ bool idle_shared_accessed(struct tierd_idle *idle, const struct unit *unit, uint
  */
 void idle_visit(struct tierd_idle *idle, struct tierd_idle_histories *histories,
 		struct tierd_idle_step *step, struct tierd_hot_record *record);
-/* The first range that ends behind a page; false if there is none. */
-bool idle_range_after(const struct tierd_idle_histories *histories, uint64_t page,
-		      struct tierd_span *range);
 
 #endif

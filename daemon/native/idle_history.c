@@ -75,8 +75,8 @@ int tierd_idle_ranges(struct tierd_idle_histories *histories, const struct tierd
 	return 0;
 }
 
-bool idle_range_after(const struct tierd_idle_histories *histories, uint64_t page,
-		      struct tierd_span *range)
+static bool range_after(const struct tierd_idle_histories *histories, uint64_t page,
+			struct tierd_span *range)
 {
 	const size_t at = span_at(histories->span, histories->spans, page);
 
@@ -305,7 +305,7 @@ void idle_visit(struct tierd_idle *idle, struct tierd_idle_histories *histories,
 	struct tierd_span range;
 	size_t i = 0;
 
-	while (i < idle->units && at < step->next && idle_range_after(histories, at, &range)) {
+	while (i < idle->units && at < step->next && range_after(histories, at, &range)) {
 		const uint64_t end = range.end < step->next ? range.end : step->next;
 
 		at = range.start > at ? range.start : at;

@@ -5,7 +5,8 @@
  * which process is scanned; this code reads and writes the kernel's files and keeps the histories.
  *
  * As in tierd_native.h, plain declarations only. One thread at a time uses a struct tierd_idle and
- * the histories that are scanned with it.
+ * the histories that are scanned with it. Another one may use a reader, which shares nothing with
+ * them: to read a pagemap takes the map lock of its process, for which it may wait for ever.
  */
 #ifndef TIERD_IDLE_H
 #define TIERD_IDLE_H
@@ -50,23 +51,24 @@ struct tierd_idle_calls {
 };
 
 struct tierd_idle;
+struct tierd_idle_reader;
 struct tierd_idle_histories;
 
 struct tierd_idle_step {
 	/* What to do. */
 	int32_t mode;
-	int32_t pagemap; /* the process's file, open */
-	uint64_t start;	 /* page numbers: from here ... */
-	uint64_t stop;	 /* ... to here, within the ranges */
-	uint64_t most;	 /* units, at most TIERD_IDLE_UNITS */
+	uint32_t round;	 /* of the scan, which only grows */
 	uint64_t key;	 /* of page 0 of the target */
 	uint64_t now_ns; /* CLOCK_MONOTONIC */
-	uint32_t round;	 /* of the scan, which only grows */
 	uint8_t age;	 /* scans that histories cover by now; 0: what is found accessed is old */
 	uint8_t hot_scans;
 	uint8_t cold_scans;
 	uint8_t report_scans;
-	/* What was done: where to go on, whether all ranges up to `stop` are done, and so on. */
+	/*
+	 * What was done: from which page number, where to go on, whether all that was to be read is
+	 * done, and so on.
+	 */
+	uint64_t start;
 	uint64_t next;
 	uint64_t done;
 	uint64_t records;
@@ -109,12 +111,24 @@ int tierd_idle_ranges(struct tierd_idle_histories *histories, const struct tierd
 void tierd_idle_forget(struct tierd_idle_histories *histories);
 void tierd_idle_sweep(struct tierd_idle_histories *histories, uint32_t round);
 
+/* calls: as of tierd_idle_new. */
+int tierd_idle_reader_new(const struct tierd_idle_calls *calls, struct tierd_idle_reader **out);
+void tierd_idle_reader_free(struct tierd_idle_reader *reader);
 /*
- * Mark or check the next pages. record: room for step->most records of kind PAGE, of pages that
- * are hot. -ESRCH: the process, or the program that it ran, has ended; -EPERM: the kernel hides
- * page frames. Else 0 or -errno of what failed.
+ * Read which pages of a process are present, and their frames: of the ranges, from page number
+ * `start` up to `stop`, `most` units, at most TIERD_IDLE_UNITS. pagemap: the process's file, open.
+ * -ESRCH: the process, or the program that it ran, has ended; -EPERM: the kernel hides page
+ * frames. Else 0 or -errno of what failed.
+ */
+int tierd_idle_read(struct tierd_idle_reader *reader, int pagemap, const struct tierd_span *range,
+		    size_t ranges, uint64_t start, uint64_t stop, uint64_t most);
+
+/*
+ * Mark or check the pages that were read last, of the ranges that the histories have. record: room
+ * for a record of kind PAGE for each unit, of pages that are hot. 0 or -errno of what failed.
  */
 int tierd_idle_scan(struct tierd_idle *idle, struct tierd_idle_histories *histories,
-		    struct tierd_idle_step *step, struct tierd_hot_record *record);
+		    const struct tierd_idle_reader *reader, struct tierd_idle_step *step,
+		    struct tierd_hot_record *record);
 
 #endif

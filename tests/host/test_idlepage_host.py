@@ -13,59 +13,17 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from idle_kernel import PRESENT_CALL
+from idle_bitmap import BITMAP, Bitmap
 
 from tierd._native import ffi, lib
-from tierd.sources.idlepage.native import END, IdleHistories, IdlePages
+from tierd.sources.idlepage.native import END, IdleHistories, IdlePages, spans_of
 
-BITMAP = 1 << 20
 PAGES, HUGE = 4096, 512
 LRU, TAIL = 1 << 5, 1 << 16
 FRAME = (1 << 55) - 1
-
-
-class Bitmap:
-    """A bitmap of idle frames; all else is this kernel's."""
-
-    def __init__(self, *, scan: bool) -> None:
-        self.idle: set[int] = set()
-        self.tails: set[int] = set()
-        self._scan = scan
-        self._kept = (
-            ffi.callback("int64_t(int, void *, size_t, int64_t)", self._read),
-            ffi.callback("int64_t(int, const void *, size_t, int64_t)", self._write),
-            ffi.callback(
-                PRESENT_CALL,
-                self._present,
-            ),
-        )
-        self.calls = ffi.new("struct tierd_idle_calls *", self._kept)
-
-    def _read(self, fd: int, to: Any, size: int, offset: int) -> int:
-        if fd != BITMAP:
-            data = os.pread(fd, size, offset)
-        else:
-            bits = np.array([pfn in self.idle for pfn in range(offset * 8, (offset + size) * 8)])
-            data = np.packbits(bits, bitorder="little").tobytes()
-        ffi.memmove(to, data, len(data))
-        return len(data)
-
-    def _write(self, fd: int, source: Any, size: int, offset: int) -> int:
-        data = np.frombuffer(ffi.buffer(source, size), np.uint8)
-        marked = np.flatnonzero(np.unpackbits(data, bitorder="little"))
-        self.idle |= {int(each) + offset * 8 for each in marked} - self.tails
-        return size
-
-    def _present(self, *given: Any) -> int:
-        fd, start, end, pages, region, most, at = given
-        if not self._scan:
-            return -errno.ENOTTY
-        need, without = lib.TIERD_PAGE_PRESENT, lib.TIERD_PAGE_PFNZERO
-        return int(lib.tierd_pagemap_scan(fd, start, end, need, without, pages, region, most, at))
 
 
 def words(name: str, numbers: Iterable[int]) -> np.ndarray:
@@ -100,8 +58,9 @@ def test_frames_and_folios_of_this_kernel(memory: tuple[int, np.ndarray], scan: 
     pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
     try:
         pages = IdlePages(BITMAP, flags, 1 << 24, 1 << 20, bitmap.calls)
-        histories = IdleHistories(pages)
-        histories.set_ranges([(first, first + PAGES)])
+        histories, reader = IdleHistories(pages), pages.reader()
+        spans = spans_of([(first, first + PAGES)])
+        histories.set_ranges(spans)
         about = words("kpageflags", frames)
         tail, on_list = about & np.uint64(TAIL) != 0, about & np.uint64(LRU) != 0
         bitmap.tails = {int(pfn) for pfn in frames[tail]}
@@ -112,14 +71,14 @@ def test_frames_and_folios_of_this_kernel(memory: tuple[int, np.ndarray], scan: 
         found: set[int] = set()
         for age in (0, 1):
             step = ffi.new("struct tierd_idle_step *")
-            step.pagemap, step.mode, step.most, step.stop = pagemap, lib.TIERD_IDLE_BOTH, 1000, END
-            step.hot_scans, step.report_scans, step.age, step.round = 1, 1, age, age + 1
+            step.mode, step.hot_scans, step.report_scans = lib.TIERD_IDLE_BOTH, 1, 1
+            step.age, step.round = age, age + 1
             while not step.done:
-                assert pages.scan(histories, step) == 0
+                assert reader.read(pagemap, spans, step.next, END, 1000) == 0
+                assert pages.scan(histories, reader, step) == 0
                 for record in pages.record[: step.records]:
                     at = int(record["page"]) - first
                     found |= set(range(at, at + (1 << int(record["order"]))))
-                step.start = step.next
             bitmap.idle -= {int(frames[at]) for at in chosen} if age == 0 else set()
         assert found == set(np.flatnonzero(np.isin(head, chosen)).tolist())
         assert bitmap.idle >= {int(pfn) for pfn in frames[chosen]}
@@ -132,17 +91,16 @@ def test_frames_and_folios_of_this_kernel(memory: tuple[int, np.ndarray], scan: 
 def test_a_process_that_has_ended_is_told_from_one_without_pages(scan: bool) -> None:
     bitmap = Bitmap(scan=scan)
     pages = IdlePages(BITMAP, BITMAP, 0, 1 << 20, bitmap.calls)
-    histories = IdleHistories(pages)
-    step = ffi.new("struct tierd_idle_step *")
-    step.mode, step.most, step.stop = lib.TIERD_IDLE_MARK, 1000, END
-    step.hot_scans, step.report_scans = 1, 1
+    # What no process has mapped: the first pages.
+    reader, spans = pages.reader(), spans_of([(1, 16)])
+    histories, step = IdleHistories(pages), ffi.new("struct tierd_idle_step *")
+    step.mode, step.hot_scans, step.report_scans = lib.TIERD_IDLE_MARK, 1, 1
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        # What no process has mapped: the first pages.
-        histories.set_ranges([(1, 16)])
-        step.pagemap = os.open(f"/proc/{child.pid}/pagemap", os.O_RDONLY)
-        assert (pages.scan(histories, step), step.units, step.done) == (0, 0, 1)
+        pagemap = os.open(f"/proc/{child.pid}/pagemap", os.O_RDONLY)
+        assert reader.read(pagemap, spans, 0, END, 1000) == 0
+        assert (pages.scan(histories, reader, step), step.units, step.done) == (0, 0, 1)
         child.kill()
     try:
-        assert pages.scan(histories, step) == -errno.ESRCH
+        assert reader.read(pagemap, spans, 0, END, 1000) == -errno.ESRCH
     finally:
-        os.close(step.pagemap)
+        os.close(pagemap)

@@ -8,6 +8,7 @@ and /dev/fuse.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -20,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from idle_bitmap import BITMAP, Bitmap
+
+from tierd.sources.idlepage.native import IdlePages
+from tierd.sources.idlepage.source import Scanning
 
 ROOT = Path(__file__).parents[2]
 ENOUGH_S = 60
@@ -218,3 +223,58 @@ def test_a_call_that_no_signal_ends_is_left_to_an_agent(stuck: list[Stuck], then
             asks.stdin.flush()
             assert asks.stdout.readline().split("] ", 1)[1].strip() == "[] 1"
         assert asks.wait(ENOUGH_S) == 0
+
+
+@contextlib.contextmanager
+def idle_pages(root: Path) -> Iterator[IdlePages]:
+    """A bitmap of idle pages, which this kernel need not have, and the kernel's own page flags."""
+    bitmap = Bitmap(scan=True)
+    flags = os.open(root / "proc/kpageflags", os.O_RDONLY)
+    yield IdlePages(BITMAP, flags, 1 << 24, 16 << 20, bitmap.calls)
+    os.close(flags)
+
+
+def held(pid: int) -> tuple[int, int]:
+    """Page numbers of the memory that a process holds."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    ranges = [[int(end, 16) >> 12 for end in line.split()[0].split("-")] for line in lines]
+    (found,) = [(start, end) for start, end in ranges if end - start >= MIB << 8][:1]
+    return found
+
+
+def test_idle_page_tracking_passes_over_one_that_is_stuck(stuck: list[Stuck], good: int) -> None:
+    """The others are scanned on, nothing that the loop asks waits, and it is scanned when free."""
+    one = stuck[0]
+    scanning = Scanning(Path("/"), idle_pages)
+    ring, control = scanning.open_ring(Path("/")), scanning.open_control()
+
+    def until(number: int, what: Callable[[Any], bool]) -> None:
+        end = time.monotonic() + ENOUGH_S
+        while not any(each.target == number and what(each.stats) for each in control.targets()):
+            assert time.monotonic() < end
+            assert scanning.failure is None
+            time.sleep(0.01)
+
+    def rounds(number: int) -> int:
+        (found,) = [each.stats["rounds"] for each in control.targets() if each.target == number]
+        return int(found)
+
+    try:
+        control.scan_set(period_us=20_000, budget_ppm=1_000_000, sampling_interval_us=0)
+        memory = {1: (one.pid, [held(one.pid)]), 2: (good, [held(good)])}
+        for number, (pid, ranges) in memory.items():
+            control.target_add(number, pid, ranges)
+            until(number, lambda stats: stats["rounds"] >= 2)
+        one.go()
+        until(1, lambda stats: stats["passed_over"])
+        control.target_set(1, [(1, 2)])
+        control.target_del(1)
+        control.target_add(1, *memory[1])
+        until(1, lambda stats: stats["passed_over"])
+        before = rounds(2)
+        until(2, lambda stats: stats["rounds"] >= before + 3)
+        one.free()
+        until(1, lambda stats: stats["rounds"] >= 2 and not stats["passed_over"])
+    finally:
+        scanning.close()
+        ring.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections import Counter
 from typing import Any
 
@@ -33,6 +34,9 @@ class Process:
 
     Attributes:
         huge: first pages of 2 MiB that are mapped as a whole, which have one accessed bit.
+        error: of reading its pagemap.
+        asked: set when its pagemap is read.
+        answers: clear while its map lock is held: who reads waits.
     """
 
     def __init__(self, pid: int) -> None:
@@ -41,6 +45,14 @@ class Process:
         self.accessed: set[int] = set()
         self.huge: set[int] = set()
         self.alive = self.readable = True
+        self.error = 0
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.answers.set()
+
+    def wait(self) -> None:
+        """Wait for the map lock."""
+        self.asked.set()
+        self.answers.wait()
 
     def entry(self, vpn: int) -> int:
         """The number of the page whose entry maps this one."""
@@ -58,6 +70,11 @@ class IdleKernel:
     Args:
         frames: of memory; the last word of the bitmap may be incomplete.
         scan: whether it has PAGEMAP_SCAN.
+
+    Attributes:
+        hidden: whether it hides page frames.
+        broken: error of reading the bitmap and the flags.
+        open_error: error of opening a pagemap.
     """
 
     def __init__(self, frames: int = 1 << 16, *, scan: bool = True) -> None:
@@ -70,6 +87,8 @@ class IdleKernel:
         self.processes: dict[int, Process] = {}
         self.opened: dict[int, Process] = {}
         self.hidden = False
+        self.broken = 0
+        self.open_error = 0
         self.walks = self.calls_made = 0
         self.walked: list[int] = []
         self._kept = (
@@ -118,6 +137,8 @@ class IdleKernel:
         process = self.processes.get(pid)
         if process is None:
             raise FileNotFoundError(pid)
+        if self.open_error:
+            raise OSError(self.open_error, os.strerror(self.open_error))
         if not process.readable:
             raise PermissionError(errno.EACCES, "Permission denied")
         fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)  # It is closed as a file is.
@@ -149,6 +170,11 @@ class IdleKernel:
         self.calls_made += 1
         if size % 8 or offset % 8:
             return -errno.EINVAL
+        if fd in self.opened:
+            self.opened[fd].wait()
+        error = self.opened[fd].error if fd in self.opened else self.broken
+        if error:
+            return -error
         if fd == BITMAP:
             words = self._read_bitmap(offset // 8, min(size, CALL_BYTES) // 8)
         elif fd == FLAGS:
@@ -218,6 +244,9 @@ class IdleKernel:
         process, found, last = self.opened[fd], 0, None
         if not self.scan:
             return -errno.ENOTTY
+        process.wait()
+        if process.error:
+            return -process.error
         at[0] = end
         if not process.alive:
             return 0  # As 6.18 does; 6.12 returns ESRCH.

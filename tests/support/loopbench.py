@@ -159,6 +159,7 @@ class Source(AccessSource):
     seen: Seen | None = None
     left_out: int | None = None
     unwatched: int | None = None
+    passed_over: int | None = None
     untracked: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, name: str = "made-up") -> None:

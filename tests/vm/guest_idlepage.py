@@ -24,7 +24,7 @@ from guest_kmod_young import referenced
 from tierd._native import ffi, lib
 from tierd.core import bounds
 from tierd.sources.idlepage import host
-from tierd.sources.idlepage.native import END, IdleHistories
+from tierd.sources.idlepage.native import END, IdleHistories, spans_of
 from tierd.sources.idlepage.scanner import IdleScanner
 from tierd.sources.idlepage.source import Scanning
 from tierd.sources.kmod.ring import Ring
@@ -117,11 +117,12 @@ class Steps:
         self._files = contextlib.ExitStack()
         self.pages = self._files.enter_context(host.idle_pages(ROOT))
         self.program, self.age, self.scans = program, 0, 1
-        self.histories = []
+        self.histories, self.reader = [], self.pages.reader()
+        self.spans = spans_of([(program.first, program.first + program.pages)])
         self.fds = [host.open_pagemap(pid) for pid in program.pids]
         for _ in program.pids:
             made = IdleHistories(self.pages)
-            made.set_ranges([(program.first, program.first + program.pages)])
+            made.set_ranges(self.spans)
             self.histories.append(made)
 
     def scan(self, mode: int) -> list[set[int]]:
@@ -129,18 +130,17 @@ class Steps:
         found = []
         for fd, histories in zip(self.fds, self.histories, strict=True):
             step = ffi.new("struct tierd_idle_step *")
-            step.pagemap, step.mode, step.most, step.stop = fd, mode, 4096, END
-            step.hot_scans, step.report_scans = 1, 1
+            step.mode, step.hot_scans, step.report_scans = mode, 1, 1
             step.age, step.round = self.age, self.scans
             own: set[int] = set()
             while not step.done:
-                assert self.pages.scan(histories, step) == 0
+                assert self.reader.read(fd, self.spans, step.next, END, 4096) == 0
+                assert self.pages.scan(histories, self.reader, step) == 0
                 records = self.pages.record[: step.records]
                 now = records[records["history"] & 0x80 != 0]
                 for page, order in zip(now["page"] & VPN, now["order"], strict=True):
                     at = int(page) - self.program.first
                     own |= set(range(at, at + (1 << int(order))))
-                step.start = step.next
             found.append(own)
         if mode != lib.TIERD_IDLE_MARK:
             self.age, self.scans = min(8, self.age + 1), self.scans + 1

@@ -197,6 +197,11 @@ class AccessSource(ABC):
         return None
 
     @property
+    def passed_over(self) -> int | None:
+        """Times that a process was passed over, as its pages could not be read; None: never."""
+        return None
+
+    @property
     def untracked(self) -> Mapping[str, int]:
         """Pages that were scanned and not, or not wholly, seen, by reason; empty: none are."""
         return {}

@@ -94,11 +94,11 @@ IDLE_RING_RECORDS: Final = 1 << 17
 IDLE_HISTORY_BYTES: Final = 64 << 20
 """Memory that histories of these scans may take on hosts where a part of all memory is less."""
 IDLE_STEP_NS: Final = 3 * 10**6
-"""CPU time of a step of such a scan: whoever registers a process waits for one at most."""
+"""CPU time of a step of such a scan."""
 IDLE_CREDIT_NS: Final = 2 * 10**9
 """Scans that waited may take the budget of this time at once, as the module's scanner does."""
-IDLE_PAUSE_NS: Final = 100 * 10**3
-"""Time between two steps in which others may register processes."""
+IDLE_RETRY_NS: Final = 10**9
+"""Time after which a process whose pages could not be read is tried again."""
 IDLE_WAIT_NS: Final = 10 * 10**9
 """Longest time that the scanner sleeps."""
 IDLE_NODES_NS: Final = 60 * 10**9

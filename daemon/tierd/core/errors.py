@@ -71,7 +71,9 @@ class UnjudgeableError(TierdError):
 
 
 class NotAnsweringError(TargetGoneError):
-    """The kernel does not answer about the process for now: somebody holds its memory maps' lock.
+    """The kernel gives no answer about the process for now.
+
+    Somebody holds the lock of its memory maps, or the host lacks memory or descriptors.
 
     Whoever looks at processes leaves it out and comes back later, as if it had gone.
     """

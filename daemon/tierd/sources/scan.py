@@ -291,9 +291,11 @@ class ScanSource(EventDrivenSource):
             return 0, self._settings.interval_ns / 1e9
         states = [each for each in self._control.targets() if each.target in self._targets]
         self._targets.keep({each.target for each in states})
-        if not states:
+        # What a scanner cannot read for now does not keep the others waiting.
+        stats = {each.target: each.stats for each in states if not each.stats.get("passed_over")}
+        if not stats:
             return 0, self._scan_controller.seen.period_s
-        if self._scan_controller.take({each.target: each.stats for each in states}, self._clock()):
+        if self._scan_controller.take(stats, self._clock()):
             self._set_scan()
         return self._scan_controller.rounds, self._scan_controller.seen.period_s
 

@@ -140,6 +140,7 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_config_reloads_total",
         "tierd_source_discarded_reports_total",
         "tierd_source_unwatched_tables_total",
+        "tierd_source_passed_over_total",
         "tierd_source_untracked_pages_total",
         "tierd_recorded_ticks_total",
         "tierd_recording_active",

@@ -175,19 +175,19 @@ def test_what_a_source_left_out_or_did_not_watch_is_counted(tmp_path: Path):
 
     def on_tick(count: int) -> None:
         values = desk.state.values.snapshot.values
-        told.append(
-            tuple(dict(values[each]) for each in (f.REPORTS_LEFT_OUT, f.UNWATCHED, f.UNTRACKED))
-        )
+        families = f.REPORTS_LEFT_OUT, f.UNWATCHED, f.PASSED_OVER, f.UNTRACKED
+        told.append(tuple(dict(values[each]) for each in families))
         bench.source.left_out, bench.source.unwatched = 2 * count, 3 * count
+        bench.source.passed_over = 4 * count
         bench.source.untracked = {"no_flag": 5 * count}
         interrupt_at(3)(count)
 
     bench.tracking.on_tick = on_tick
     bench.service.run()
     assert told == [
-        ({}, {}, {}),
-        ({("made-up",): 2.0}, {("made-up",): 3.0}, {("no_flag",): 5.0}),
-        ({("made-up",): 4.0}, {("made-up",): 6.0}, {("no_flag",): 10.0}),
+        ({}, {}, {}, {}),
+        ({("made-up",): 2}, {("made-up",): 3}, {("made-up",): 4}, {("no_flag",): 5}),
+        ({("made-up",): 4}, {("made-up",): 6}, {("made-up",): 8}, {("no_flag",): 10}),
     ]
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ import pytest
 from idle_kernel import BITMAP, FLAGS, HUGE, IdleKernel, Process
 
 from tierd._native import ffi, lib
-from tierd.sources.idlepage.native import END, IdleHistories, IdlePages
+from tierd.core.errors import NotAnsweringError
+from tierd.sources.idlepage.native import END, IdleHistories, IdlePages, spans_of
+from tierd.sources.idlepage.pagemaps import Pagemap, PagemapReads
 from tierd.sources.kmod.uapi import PageFlags
+from tierd.workloads.bounded_reads import BoundedReads
 
 FIRST = 0x4000
 BOTH, MARK, CHECK = lib.TIERD_IDLE_BOTH, lib.TIERD_IDLE_MARK, lib.TIERD_IDLE_CHECK
@@ -30,27 +34,32 @@ class Scans:
         target: int = 0,
     ) -> None:
         self.pages = pages or IdlePages(BITMAP, FLAGS, kernel.frames, 1 << 20, kernel.calls)
-        self.histories = IdleHistories(self.pages)
-        self.histories.set_ranges(ranges or [(FIRST, FIRST + 4 * HUGE)])
+        self.histories, self.reader = IdleHistories(self.pages), self.pages.reader()
+        self.spans = spans_of(ranges or [(FIRST, FIRST + 4 * HUGE)])
+        self.histories.set_ranges(self.spans)
         self.step = ffi.new("struct tierd_idle_step *")
-        self.step.key, self.step.pagemap = target << 48, kernel.open(process.pid)
+        self.step.key, self.pagemap = target << 48, kernel.open(process.pid)
         self.step.hot_scans, self.step.cold_scans, self.step.report_scans = 1, 0, 1
         self.scans = self.age = 0
 
+    def read(self, start: int = 0, most: int = 8192) -> int:
+        """Read the process's pagemap from a page on."""
+        return self.reader.read(self.pagemap, self.spans, start, END, most)
+
     def one(self, mode: int = BOTH, most: int = 8192) -> dict[int, int]:
         """A whole scan; page number → history of the pages that it reported."""
-        step, self.step.start, found = self.step, 0, {}
-        step.mode, step.stop, step.most, step.done = mode, END, most, 0
+        step, found = self.step, {}
+        step.mode, step.next, step.done = mode, 0, 0
         step.age, step.round = self.age, self.scans + 1
         self.sums = dict.fromkeys(("pages", "accessed", "units", "steady", "newly_idle"), 0)
         self.steps = 0
         while not step.done:
             self.steps += 1
-            assert self.pages.scan(self.histories, step) == 0
+            assert self.read(step.next, most) == 0
+            assert self.pages.scan(self.histories, self.reader, step) == 0
             self.records = self.pages.record[: step.records].copy()
             found |= {int(r["page"]) & (1 << 48) - 1: int(r["history"]) for r in self.records}
             self.sums = {name: had + getattr(step, name) for name, had in self.sums.items()}
-            step.start = step.next
         if mode != MARK:
             self.histories.sweep(self.scans + 1)
             self.scans += 1
@@ -412,5 +421,23 @@ def test_a_process_that_ended_and_hidden_frames_are_told(
     process, _ = scattered(kernel, 10)
     scans = Scans(kernel, process)
     spoil(kernel, process)
-    scans.step.mode, scans.step.stop, scans.step.most = BOTH, END, 100
-    assert scans.pages.scan(scans.histories, scans.step) == -number
+    assert scans.read() == -number
+
+
+def test_a_read_that_was_given_up_changes_nothing_that_others_find(kernel: IdleKernel) -> None:
+    process, _ = scattered(kernel, 300)
+    stuck = kernel.process(11)
+    kernel.map(stuck, FIRST, 1, 2, 3)
+    stuck.answers.clear()
+    scans, bounded = Scans(kernel, process), BoundedReads(0.25)
+    reads = PagemapReads(scans.pages, lambda: 0, bounded)
+    given = scans.spans, 0, END, 8192
+    with pytest.raises(NotAnsweringError):
+        reads.read(Pagemap(11, kernel.open(11)), *given)
+    reader, error = reads.read(Pagemap(10, kernel.open(10)), *given)
+    stuck.answers.set()
+    while bounded.late:
+        time.sleep(0.001)
+    assert error == 0
+    assert scans.pages.scan(scans.histories, reader, scans.step) == 0
+    assert scans.step.units == 300

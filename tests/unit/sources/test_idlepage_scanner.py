@@ -3,19 +3,30 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from idle_kernel import BITMAP, FLAGS, IdleKernel, Process
 
-from tierd.core.errors import SecondMmuError, TargetGoneError, UnavailableError
+from tierd.core.errors import (
+    NotAnsweringError,
+    SecondMmuError,
+    TargetGoneError,
+    UnavailableError,
+)
 from tierd.core.tuning import SCAN
 from tierd.sources.idlepage.native import IdlePages
 from tierd.sources.idlepage.ring import MemoryRing, RingWriter
 from tierd.sources.idlepage.scanner import CpuBudget, IdleScanner
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.scan_records import summaries
+from tierd.workloads.bounded_reads import BoundedReads
 
 FIRST, PAGES = 0x4000, 1000
 MS = 1_000_000
@@ -28,7 +39,7 @@ STEP_NS = PAGES * WALK_NS
 class Bench:
     """A scanner of processes that have `PAGES` pages each."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_s: float = 60) -> None:
         self.kernel = IdleKernel()
         pages = IdlePages(BITMAP, FLAGS, self.kernel.frames, 1 << 20, self.kernel.calls)
         self.writer = RingWriter(1 << 13)
@@ -37,6 +48,7 @@ class Bench:
         self.scanner = IdleScanner(
             pages, self.writer, root=Path("/nowhere"), open_pagemap=self.open,
             clock=lambda: self.now, cpu=lambda: self.used,
+            bounded=lambda: BoundedReads(wait_s),
         )  # fmt: skip
         self.steps: list[tuple[int, int]] = []
         self.scanner.scan_set(
@@ -228,6 +240,154 @@ def test_hidden_frames_end_the_scanner_and_the_reader_is_told(bench: Bench) -> N
     assert bench.ring.closing
     with pytest.raises(UnavailableError, match="hides page frames"):
         bench.scanner.scan_set(period_us=1000)
+
+
+def test_a_bitmap_that_cannot_be_read_ends_the_scanner(bench: Bench) -> None:
+    bench.add(1, 10)
+    bench.kernel.broken = errno.EIO
+    bench.until(bench.now + 50 * MS)
+    assert bench.ring.closing
+    with pytest.raises(UnavailableError, match="idle page tracking: Input/output error"):
+        bench.scanner.scan_set(period_us=1000)
+
+
+def test_a_process_whose_pagemap_fails_is_passed_over_until_it_does_not(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are scanned as ever; its scans begin anew, with new histories."""
+    caplog.set_level(logging.INFO)
+    failing = bench.add(1, 10)
+    bench.add(2, 11)
+    failing.touch(FIRST)
+    bench.until(bench.now + 250 * MS)
+    before, period_ns = bench.stats(1), bench.stats(1)["period_ns"]
+    assert before["passed_over"] == 0
+    failing.error = errno.ENOMEM
+    bench.until(bench.now + 5000 * MS)
+    assert bench.scanner.failure is None
+    assert bench.stats(1) == before | {"passed_over": 1}
+    assert bench.stats(2)["rounds"] == 53
+    assert bench.scanner.scan_get().stats["passed_over"] == 1
+    reason = "/proc/10/pagemap: Cannot allocate memory"
+    assert [record.message for record in caplog.records] == [
+        f'event=not_scanned source=idlepage pid=10 reason="{reason}"'
+    ]
+    bench.read()
+    failing.error = 0
+    failing.touch(FIRST, FIRST + 1)
+    bench.until(bench.now + 1050 * MS)
+    assert bench.stats(1)["rounds"] > before["rounds"]
+    assert bench.stats(1)["passed_over"] == 0
+    # Accesses of the time without scans say nothing, and that time is no scan interval.
+    assert Kind.PAGE not in bench.read()["kind"]
+    assert bench.stats(1)["period_ns"] == pytest.approx(period_ns, rel=0.1)
+    assert caplog.records[-1].message == "event=scanned_again source=idlepage pid=10"
+
+
+def test_a_process_that_does_not_answer_is_passed_over_until_it_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Bench(wait_s=0.25)
+    stuck = bench.add(1, 10)
+    bench.add(2, 11)
+    bench.until(bench.now + 250 * MS)
+    stuck.answers.clear()
+    bench.until(bench.now + 5000 * MS)
+    assert bench.stats(1)["passed_over"] == 1
+    assert bench.stats(2)["rounds"] == 53
+    assert bench.scanner.scan_get().stats["passed_over"] == 1
+    assert "event=not_scanned source=idlepage pid=10" in caplog.text
+    stuck.answers.set()
+    rounds = bench.stats(1)["rounds"]
+    while bench.stats(1)["rounds"] == rounds:
+        bench.until(bench.now + 1000 * MS)
+    assert "event=scanned_again source=idlepage pid=10" in caplog.text
+
+
+def test_the_number_of_a_process_that_does_not_answer_may_be_anothers(bench: Bench) -> None:
+    bench = Bench(wait_s=0.25)
+    stuck = bench.add(1, 10)
+    stuck.answers.clear()
+    bench.until(bench.now + 50 * MS)
+    assert bench.stats(1)["passed_over"] == 1
+    bench.scanner.target_del(1)
+    bench.add(1, 11)
+    bench.until(bench.now + 950 * MS)
+    assert bench.stats(1)["rounds"] == 10
+    stuck.answers.set()
+
+
+def test_a_pagemap_that_cannot_be_opened_now_is_told_from_one_that_may_not(bench: Bench) -> None:
+    bench.process(10)
+    bench.kernel.open_error = errno.EMFILE
+    with pytest.raises(NotAnsweringError, match="Too many open files"):
+        bench.scanner.target_add(1, 10, [])
+    bench.kernel.open_error = errno.EPERM
+    with pytest.raises(SecondMmuError, match="Operation not permitted"):
+        bench.scanner.target_add(1, 10, [])
+
+
+def test_a_pagemap_whose_opening_waits_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, goes_on = Bench(wait_s=0.25), threading.Event()
+    bench.process(10)
+    opens = bench.kernel.open
+    monkeypatch.setattr(bench.kernel, "open", lambda pid: opens(pid) if goes_on.wait() else -1)
+    with pytest.raises(NotAnsweringError):
+        bench.scanner.target_add(1, 10, [])
+    goes_on.set()
+    while not bench.scanner.targets():
+        try:
+            bench.scanner.target_add(1, 10, [(FIRST, FIRST + PAGES)])
+        except NotAnsweringError:
+            continue
+    bench.until(bench.now + 50 * MS)
+    assert bench.stats(1)["round_pages"] == PAGES
+
+
+def test_a_pagemap_is_closed_when_its_target_is_deleted(bench: Bench) -> None:
+    bench.add(1, 10)
+    bench.until(bench.now + 50 * MS)
+    (pagemap,) = bench.kernel.opened
+    os.fstat(pagemap)
+    bench.scanner.target_del(1)
+    bench.until(bench.now + 50 * MS)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pagemap)
+
+
+def asked(bench: Bench, spare: Process) -> list[Callable[[], object]]:
+    """All that the loop asks of a scanner."""
+    scanner = bench.scanner
+    return [
+        lambda: scanner.target_set(1, [(FIRST, FIRST + 1)]),
+        lambda: scanner.target_add(2, spare.pid, [(FIRST, FIRST + 1)]),
+        scanner.targets,
+        scanner.scan_get,
+        lambda: scanner.scan_set(period_us=1000),
+        lambda: scanner.target_del(1),
+        scanner.close,
+    ]
+
+
+def test_nothing_that_the_loop_asks_waits_for_a_step(bench: Bench) -> None:
+    """And what a step finds of a target that was deleted meanwhile is not reported."""
+    process, spare = bench.add(1, 10), bench.process(11)
+    process.answers.clear()
+    scans = threading.Thread(target=bench.scanner.run)
+    scans.start()
+    assert process.asked.wait(60)
+    for ask in asked(bench, spare):
+        loop = threading.Thread(target=ask, daemon=True)
+        loop.start()
+        loop.join(60)
+        assert not loop.is_alive()
+    assert scans.is_alive()
+    process.answers.set()
+    scans.join(60)
+    assert not scans.is_alive()
+    assert bench.scanner.targets() == []
+    assert bench.ring.waiting == 0
 
 
 def test_a_thread_that_ends_by_an_error_of_ours_tells_the_reader(bench: Bench) -> None:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from tierd.sources.idlepage.source import IdlePageSource, Scanning
 from tierd.sources.memory_blocks import node_frames
 from tierd.sources.scan import ScanSource
 from tierd.sources.selection import SourceSelector
+from tierd.workloads.bounded_reads import BoundedReads
 
 FIRST = 0x4000
 
@@ -93,17 +96,18 @@ class PlayedScanning(Scanning):
 
     def __init__(self, kernel: IdleKernel, root: Path) -> None:
         self.kernel = kernel
-        self.opened = 0
+        self.closed = threading.Event()
         super().__init__(root, self.pages)
 
     @contextlib.contextmanager
     def pages(self, root: Path) -> Iterator[IdlePages]:
-        self.opened += 1
+        self.closed.clear()
         yield IdlePages(BITMAP, FLAGS, self.kernel.frames, 1 << 20, self.kernel.calls)
-        self.opened -= 1
+        self.closed.set()
 
     def make_scanner(self, pages: IdlePages, writer: RingWriter, **given: Any) -> IdleScanner:
-        return super().make_scanner(pages, writer, **given, open_pagemap=self.kernel.open)
+        given |= {"open_pagemap": self.kernel.open, "bounded": lambda: BoundedReads(0.25)}
+        return super().make_scanner(pages, writer, **given)
 
 
 def source_of(kernel: IdleKernel, root: Path) -> tuple[IdlePageSource, PlayedScanning]:
@@ -140,7 +144,7 @@ def test_its_thread_scans_until_it_is_closed(tmp_path: Path) -> None:
     assert source.state() is not None
     assert source.unwatched == 0
     source.close()
-    assert scanning.opened == 0
+    assert scanning.closed.wait(60)
     assert (source.phase_change_fd, source.state()) == (-1, None)
 
 
@@ -155,7 +159,7 @@ def test_when_the_kernel_refuses_poll_lets_go_and_says_why(tmp_path: Path) -> No
         while True:
             wait(source)
             source.poll()
-    assert scanning.opened == 0
+    assert scanning.closed.wait(60)
     kernel.hidden = False
     source.watch([WatchedTarget(5, 10, (WatchedRange(FIRST, FIRST + 300),))])
     wait(source)
@@ -199,3 +203,51 @@ def test_it_is_used_where_the_module_is_not_and_gives_way_to_the_next_where_it_f
     assert "hides page frames" in selector.reasons["idlepage"]
     with pytest.raises(UnavailableError, match="no source"):
         selector.watch(targets, 2)
+
+
+def watched(number: int, pid: int) -> WatchedTarget:
+    return WatchedTarget(number, pid, (WatchedRange(FIRST, FIRST + 300),))
+
+
+def test_a_process_that_does_not_answer_delays_nothing_of_the_others(tmp_path: Path) -> None:
+    """Scans of the others go on and count, and closing does not wait for it."""
+    kernel = IdleKernel()
+    stuck = kernel.process(10)
+    kernel.map(stuck, FIRST, *range(100, 400))
+    other = kernel.process(11)
+    kernel.map(other, FIRST, *range(500, 800))
+    stuck.answers.clear()
+    source, scanning = source_of(kernel, tmp_path)
+    source.watch([watched(5, 10), watched(6, 11)])
+    for _ in range(40):
+        other.touch(*range(FIRST, FIRST + 100))
+        wait(source)
+        source.poll()
+    assert source.progress()[0] >= 1
+    assert source.passed_over == 1
+    assert source.unseen == frozenset()
+    source.close()
+    assert scanning.closed.wait(60)
+    assert not stuck.answers.is_set()
+    stuck.answers.set()
+
+
+def test_only_a_process_that_may_not_be_looked_at_counts_as_unseen(tmp_path: Path) -> None:
+    """One whose pagemap cannot be opened for another reason is tried again."""
+    kernel = IdleKernel()
+    process = kernel.process(10)
+    kernel.map(process, FIRST, *range(100, 400))
+    source, _ = source_of(kernel, tmp_path)
+    for number in (errno.EMFILE, errno.ENOMEM):
+        kernel.open_error = number
+        source.watch([watched(5, 10)])
+        assert source.unseen == frozenset()
+    kernel.open_error = 0
+    source.watch([watched(5, 10)])
+    wait(source)
+    source.close()
+    for number in (errno.EACCES, errno.EPERM):
+        kernel.open_error = number
+        source.watch([watched(5, 10)])
+        assert source.unseen == {5}
+        source.close()

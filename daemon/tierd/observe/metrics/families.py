@@ -155,6 +155,11 @@ UNWATCHED = _counter(
     "Page tables that a scan passed over, because there was no memory for their histories.",
     "source",
 )
+PASSED_OVER = _counter(
+    "tierd_source_passed_over_total",
+    "Times that a scan passed over a process for a while, because its pages could not be read.",
+    "source",
+)
 UNTRACKED = _counter(
     "tierd_source_untracked_pages_total",
     "Pages that were scanned and of which the kernel kept no flag (no_flag), or not what other"

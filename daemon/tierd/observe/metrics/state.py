@@ -196,17 +196,25 @@ class MetricsState:
         if source is not None and (seen := source.seen) is not None:
             sampling_interval[(source.name,)] = seen.sampling_interval_s
             period[(source.name,)] = seen.period_s
-        if source is not None and source.left_out is not None:
-            values.set(f.REPORTS_LEFT_OUT, source.left_out, source.name)
-        if source is not None and (unwatched := source.unwatched) is not None:
-            values.set(f.UNWATCHED, unwatched, source.name)
-        for reason, pages in source.untracked.items() if source is not None else ():
-            values.set(f.UNTRACKED, pages, reason)
+        if source is not None:
+            self._dropped(source)
         totals = self._service.totals
         values.set(f.PHASE_CHANGES, totals.scan_phase_changes, "scan")
         values.set(f.PHASE_CHANGES, totals.epoch_restarts, "device")
         values.replace(f.SAMPLING_INTERVAL, sampling_interval)
         values.replace(f.SCAN_INTERVAL, period)
+
+    def _dropped(self, source: AccessSource) -> None:
+        """What the source in use did not see, or did not count."""
+        for family, count in (
+            (f.REPORTS_LEFT_OUT, source.left_out),
+            (f.UNWATCHED, source.unwatched),
+            (f.PASSED_OVER, source.passed_over),
+        ):
+            if count is not None:
+                self.values.set(family, count, source.name)
+        for reason, pages in source.untracked.items():
+            self.values.set(f.UNTRACKED, pages, reason)
 
     def _plan(self, plan: MigrationPlan) -> None:
         for reason, count in plan.notes.items():

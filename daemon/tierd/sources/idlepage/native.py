@@ -11,6 +11,7 @@ import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import U64Array
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.kmod.uapi import RECORD
 
@@ -65,9 +66,22 @@ class IdlePages:
         )
         _checked(error, "nodes of page frames")
 
-    def scan(self, histories: IdleHistories, step: Any) -> int:
-        """Carry out a `struct tierd_idle_step`; 0 or a negative errno, records in `record`."""
-        return int(lib.tierd_idle_scan(self.cdata, histories.cdata, step, self._record))
+    def reader(self) -> IdleReader:
+        """What reads pagemaps; another thread may use it, as it shares nothing with this.
+
+        Raises:
+            UnavailableError: there is no memory.
+        """
+        return IdleReader(self._calls)
+
+    def scan(self, histories: IdleHistories, reader: IdleReader, step: Any) -> int:
+        """Mark or check what was read last, as a `struct tierd_idle_step` says.
+
+        Returns:
+            0 or a negative errno; records are in `record`.
+        """
+        given = histories.cdata, reader.cdata, step
+        return int(lib.tierd_idle_scan(self.cdata, *given, self._record))
 
     @property
     def stats(self) -> dict[str, int]:
@@ -78,6 +92,36 @@ class IdlePages:
 STATS: Final = tuple(name for name, _ in ffi.typeof("struct tierd_idle_stats").fields)
 
 
+class IdleReader:
+    """Finds pages of processes, and their frames; `IdlePages.reader` makes one."""
+
+    def __init__(self, calls: Any) -> None:
+        made = ffi.new("struct tierd_idle_reader **")
+        _checked(lib.tierd_idle_reader_new(calls, made), "a reader of pagemaps")
+        self._calls = calls
+        self.cdata = ffi.gc(made[0], lib.tierd_idle_reader_free)
+
+    def read(self, pagemap: int, spans: U64Array, start: int, stop: int, most: int) -> int:
+        """Read which pages are present in spans of page numbers; it may wait for ever.
+
+        Args:
+            pagemap: the process's file, open.
+            spans: as of `spans_of`.
+            start, stop: page numbers to begin and to end with.
+            most: units, up to `MOST_UNITS`.
+
+        Returns:
+            0 or a negative errno; ESRCH: the process has ended, EPERM: page frames are hidden.
+        """
+        given = ffi.from_buffer("struct tierd_span[]", spans), len(spans)
+        return int(lib.tierd_idle_read(self.cdata, pagemap, *given, start, stop, most))
+
+
+def spans_of(ranges: Sequence[tuple[int, int]]) -> U64Array:
+    """Ranges of page numbers, ascending and apart, as the C code takes them: uint64[n, 2]."""
+    return np.array(ranges, np.uint64).reshape(-1, 2)
+
+
 class IdleHistories:
     """Histories of one process's pages."""
 
@@ -86,9 +130,8 @@ class IdleHistories:
         _checked(lib.tierd_idle_histories_new(pages.cdata, made), "histories")
         self.cdata = ffi.gc(made[0], lib.tierd_idle_histories_free)
 
-    def set_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Its ranges of page numbers, which ascend and are apart."""
-        spans = np.array(ranges, np.uint64).reshape(-1, 2)
+    def set_ranges(self, spans: U64Array) -> None:
+        """Its ranges of page numbers."""
         error = lib.tierd_idle_ranges(
             self.cdata, ffi.from_buffer("struct tierd_span[]", spans), len(spans)
         )

@@ -60,8 +60,8 @@ class RingWriter:
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def reader(self) -> MemoryRing:
-        """The reader's end, which closes the descriptor."""
-        return MemoryRing(self._memory, self._eventfd)
+        """The reader's end, which has a descriptor of its own: either end may be closed first."""
+        return MemoryRing(self._memory, os.dup(self._eventfd))
 
     @property
     def dropped(self) -> int:
@@ -89,3 +89,7 @@ class RingWriter:
         """Ask the reader to let go."""
         self._info["closing"] = 1
         os.eventfd_write(self._eventfd, 1)
+
+    def close(self) -> None:
+        """Close the writer's end."""
+        os.close(self._eventfd)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -19,10 +18,11 @@ import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core import bounds
-from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.core.errors import NotAnsweringError, TargetGoneError, UnavailableError
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tuning import SCAN
-from tierd.sources.idlepage.native import END, MOST_UNITS, IdleHistories, IdlePages
+from tierd.sources.idlepage.native import END, MOST_UNITS, IdleHistories, IdlePages, spans_of
+from tierd.sources.idlepage.pagemaps import Pagemap, PagemapReads
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.kmod.uapi import HISTORY, RECORD, WHOLE, Kind
 
@@ -72,63 +72,48 @@ class Part:
 
 
 class TargetScan:
-    """Scans of one process.
+    """Scans of one process; another thread may call `set_ranges`, and read `stats`.
 
     Args:
         pages: the kernel's flags.
         number: of the target.
-        pid: of the process.
+        pagemap: the process's.
         ranges: page numbers to scan, ascending and apart.
-        open_pagemap: opens its pagemap.
-        clock, cpu: CLOCK_MONOTONIC, and the thread's CPU time, in ns.
+        clock, cpu: CLOCK_MONOTONIC, and the CPU time of scans, in ns.
 
     Attributes:
-        stats: struct tierd_target_stats by field name.
+        stats: struct tierd_target_stats by field name, and whether it is passed over; replaced
+            whole.
         part: what is marked and not checked yet.
         stepped_ns: when the last step was made.
-
-    Raises:
-        TargetGoneError: there is no such process.
-        UnavailableError: it may not be looked at.
     """
 
     def __init__(
         self,
         pages: IdlePages,
         number: int,
-        pid: int,
+        pagemap: Pagemap,
         ranges: Sequence[tuple[int, int]],
         *,
-        open_pagemap: Callable[[int], int],
-        clock: Callable[[], int] = time.monotonic_ns,
-        cpu: Callable[[], int] = time.thread_time_ns,
+        clock: Callable[[], int],
+        cpu: Callable[[], int],
     ) -> None:
-        self.number, self.pid = number, pid
-        self._pages, self._clock, self._cpu = pages, clock, cpu
-        self._histories = IdleHistories(pages)
+        self.number, self.pid = number, pagemap.pid
+        self._pages, self._pagemap, self._clock, self._cpu = pages, pagemap, clock, cpu
+        self._histories: IdleHistories | None = None
         self._step = ffi.new("struct tierd_idle_step *")
         self._step.key = number << VPN_BITS
-        self.stats = dict.fromkeys(("rounds", "ranges"), 0)
-        self.set_ranges(ranges)
-        # Last: nothing after it fails and leaves the file open.
-        self._fd = self._opened(open_pagemap)
+        self.stats = dict.fromkeys(("rounds", "ranges", "passed_over"), 0)
+        self._ranges, self._spans = ranges, spans_of([])
+        self._ranges_used: Sequence[tuple[int, int]] | None = None
         self.part: Part | None = None
         self._interval_us = self._age = self._cursor = 0
         self._in_scan = False
-        self.stepped_ns = self._start_ns = 0
-
-    def _opened(self, open_pagemap: Callable[[int], int]) -> int:
-        try:
-            return open_pagemap(self.pid)
-        except (FileNotFoundError, ProcessLookupError) as error:
-            raise TargetGoneError(f"process {self.pid} has ended") from error
-        except OSError as error:
-            raise UnavailableError(f"/proc/{self.pid}/pagemap: {error.strerror}") from error
+        self.stepped_ns = self._start_ns = self._resume_ns = 0
 
     def set_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Scan these page numbers from now on."""
-        self._histories.set_ranges(ranges)
-        self.stats["ranges"] = len(ranges)
+        """Scan these page numbers from the next step on."""
+        self._ranges = ranges
 
     def due_ns(self, settings: Settings) -> int:
         """When the next step is due; a marked part is due in time, whatever the budget says."""
@@ -136,71 +121,100 @@ class TargetScan:
             return self.part.marked_ns + self._interval_us * 1000
         if self._in_scan:
             return self.stepped_ns
-        return self._start_ns + settings.period_us * 1000 if self._start_ns else 0
+        due_ns = self._start_ns + settings.period_us * 1000 if self._start_ns else 0
+        return max(due_ns, self._resume_ns)
 
-    def step(self, settings: Settings, speed: Speed) -> list[RecordArray]:
+    def pass_over(self, until_ns: int) -> None:
+        """Its pages cannot be read now: begin a new scan, with new histories, at that time."""
+        self.stats = {**self.stats, "passed_over": 1}
+        self.part, self._in_scan, self._resume_ns = None, False, until_ns
+
+    def step(self, settings: Settings, speed: Speed, reads: PagemapReads) -> list[RecordArray]:
         """Make a step; the records that came of it, valid until the next one of any target.
 
         Raises:
             TargetGoneError: the process has ended, or runs another program.
-            UnavailableError: the kernel refused.
+            NotAnsweringError: its pages cannot be read now.
+            UnavailableError: the kernel refused what no target can be scanned without.
         """
         begun_ns, cpu_ns = self._clock(), self._cpu()
+        histories = self._use_ranges()
         if not self._in_scan:
-            self._begin(settings, begun_ns)
-        step = self._step
+            self._begin(settings, begun_ns, histories)
+        step, stop = self._step, END
         step.now_ns, step.age, step.round = begun_ns, self._age, self.stats["rounds"] + 1
         step.hot_scans, step.cold_scans = settings.hot_scans, settings.cold_scans
         step.report_scans = settings.report_scans
-        step.pagemap, step.start, step.stop = self._fd, self._cursor, END
         part, budget_ns = self.part, float(bounds.IDLE_STEP_NS)
         if part is not None:
             part.check_ns = part.check_ns or begun_ns
-            step.mode, step.stop = lib.TIERD_IDLE_CHECK, part.end
+            step.mode, stop = lib.TIERD_IDLE_CHECK, part.end
         elif self._interval_us:
             step.mode = lib.TIERD_IDLE_MARK
             budget_ns = min(budget_ns, self._interval_us * 1000 * SCAN.idle_marking_fraction)
         else:
             step.mode = lib.TIERD_IDLE_BOTH
-        step.most = speed.units(budget_ns)
-        error = self._pages.scan(self._histories, step)
+        most = speed.units(budget_ns)
+        reader, error = reads.read(self._pagemap, self._spans, self._cursor, stop, most)
+        if error:
+            self._unread(-error)
+        if self.stats["passed_over"]:
+            self.stats = {**self.stats, "passed_over": 0}
+        error = self._pages.scan(histories, reader, step)
         self.stepped_ns = self._clock()
         if error:
-            self._failed(-error)
+            raise UnavailableError(f"idle page tracking: {os.strerror(-error)}")
         used_ns = self._cpu() - cpu_ns
         speed.took(int(step.units), used_ns)
         self._count(used_ns)
-        return self._settle(begun_ns)
+        return self._settle(begun_ns, histories)
 
-    def _begin(self, settings: Settings, now_ns: int) -> None:
+    def _use_ranges(self) -> IdleHistories:
+        """The histories, of the ranges that were set last."""
+        ranges = self._ranges
+        try:
+            histories = self._histories or IdleHistories(self._pages)
+            self._histories = histories
+            if ranges is not self._ranges_used:
+                self._spans = spans_of(ranges)
+                histories.set_ranges(self._spans)
+                self._ranges_used = ranges
+                self.stats = {**self.stats, "ranges": len(ranges)}
+        except UnavailableError as error:  # There is no memory.
+            raise NotAnsweringError(error.message) from error
+        return histories
+
+    def _begin(self, settings: Settings, now_ns: int, histories: IdleHistories) -> None:
         before, interval_us = self._interval_us, settings.sampling_interval_us
-        apart = SCAN.interval_apart_factor
-        if bool(before) != bool(interval_us) or not (
-            before <= apart * interval_us and interval_us <= apart * before
+        apart, passed_over = SCAN.interval_apart_factor, self.stats["passed_over"]
+        if (
+            passed_over
+            or bool(before) != bool(interval_us)
+            or not (before <= apart * interval_us and interval_us <= apart * before)
         ):
-            self._histories.forget()
+            histories.forget()
             # The first check comes after marking, and says what others do.
             self._age = 1 if interval_us else 0
         self._interval_us = interval_us
-        if self.stats["rounds"]:
-            self.stats["period_ns"] = now_ns - self._start_ns
+        if self.stats["rounds"] and not passed_over:
+            self.stats = {**self.stats, "period_ns": now_ns - self._start_ns}
         self._start_ns, self._cursor, self._in_scan = now_ns, 0, True
         self._found = dict.fromkeys(_FOUND, 0)
         self._cpu_ns = self._intervals_ns = self._parts = 0
 
-    def _failed(self, number: int) -> NoReturn:
+    def _unread(self, number: int) -> NoReturn:
         if number == errno.EPERM:
             raise UnavailableError("the kernel hides page frames from this process")
-        if number != errno.ESRCH:
-            raise UnavailableError(f"idle page tracking: {os.strerror(number)}")
-        raise TargetGoneError(f"process {self.pid} has ended, or runs another program")
+        if number == errno.ESRCH:
+            raise TargetGoneError(f"process {self.pid} has ended, or runs another program")
+        raise NotAnsweringError(f"/proc/{self.pid}/pagemap: {os.strerror(number)}")
 
     def _count(self, used_ns: int) -> None:
         self._cpu_ns += used_ns
         for name in _FOUND:
             self._found[name] += int(getattr(self._step, name))
 
-    def _settle(self, begun_ns: int) -> list[RecordArray]:
+    def _settle(self, begun_ns: int, histories: IdleHistories) -> list[RecordArray]:
         """The cursor after a step, and its records."""
         step, part, ended = self._step, self.part, False
         if step.mode == lib.TIERD_IDLE_MARK:
@@ -218,14 +232,15 @@ class TargetScan:
             self.part, ended = None, part.end == END
             self._cursor = part.end
         records = [self._pages.record[: int(step.records)]]
-        return [*records, self._end()] if ended else records
+        return [*records, self._end(histories)] if ended else records
 
-    def _end(self) -> RecordArray:
+    def _end(self, histories: IdleHistories) -> RecordArray:
         """The scan is complete; the record of its end."""
-        self._histories.sweep(self.stats["rounds"] + 1)
+        rounds = self.stats["rounds"] + 1
+        histories.sweep(rounds)
         self._in_scan, found = False, self._found
-        self.stats["rounds"] += 1
-        self.stats |= {
+        self.stats = self.stats | {
+            "rounds": rounds,
             "round_ns": self.stepped_ns - self._start_ns,
             "round_cpu_ns": self._cpu_ns,
             "round_pages": found["pages"],
@@ -240,13 +255,14 @@ class TargetScan:
         made["time_ns"], made["kind"], made["node"] = self.stepped_ns, Kind.ROUND, -1
         made["order"] = _fraction(found["newly_hot"], found["became_hot"])
         made["history"] = _fraction(found["newly_idle"], found["steady"])
-        made["value"] = self.stats["rounds"] % (1 << 16)
+        made["value"] = rounds % (1 << 16)
         return made
 
     def close(self) -> None:
-        """Let go of the process."""
-        self._histories.close()
-        os.close(self._fd)
+        """Free the histories; the pagemap is closed when nobody reads it any more."""
+        if self._histories is not None:
+            self._histories.close()
+            self._histories = None
 
 
 _FOUND: Final = ("pages", "accessed", "became_hot", "newly_hot", "steady", "newly_idle")

@@ -46,9 +46,12 @@ class Scanning:
         Raises:
             UnavailableError: the host refused.
         """
-        pages = self._files.enter_context(self._open(root))
-        writer = RingWriter(bounds.IDLE_RING_RECORDS, root)
-        self._scanner = self.make_scanner(pages, writer, root=root)
+        with contextlib.ExitStack() as files:
+            pages = files.enter_context(self._open(root))
+            writer = RingWriter(bounds.IDLE_RING_RECORDS, root)
+            files.callback(writer.close)
+            self._scanner = self.make_scanner(pages, writer, root=root)
+            self._files = files.pop_all()
         return writer.reader()
 
     def make_scanner(self, pages: IdlePages, writer: RingWriter, **given: Any) -> IdleScanner:
@@ -59,22 +62,24 @@ class Scanning:
         """The scanner, at work from now on."""
         scanner = self._scanner
         assert scanner is not None
-        thread = threading.Thread(target=self._run, args=[scanner], name="tierd-idle", daemon=True)
-        thread.start()
-        self._files.callback(thread.join)
-        self._files.callback(scanner.close)
+        given = scanner, self._files
+        threading.Thread(target=self._run, args=given, name="tierd-idle", daemon=True).start()
+        self._files = contextlib.ExitStack()
         return scanner
 
     @staticmethod
-    def _run(scanner: IdleScanner) -> None:
+    def _run(scanner: IdleScanner, files: contextlib.ExitStack) -> None:
         with contextlib.suppress(OSError):
             comm = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
             comm.write_text(threading.current_thread().name)
         give_up_all()  # The files are open, and those of processes are opened elsewhere.
-        scanner.run()
+        with files:
+            scanner.run()
 
     def close(self) -> None:
-        """End the thread and close the files."""
+        """Have the thread end, which closes the files after its step."""
+        if self._scanner is not None:
+            self._scanner.close()
         self._files.close()
         self._scanner = None
 
@@ -85,8 +90,8 @@ class Scanning:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counters of pages; none when it is not in use."""
-        return {} if self._scanner is None else self._scanner.page_stats
+        """Its counters; none when it is not in use."""
+        return {} if self._scanner is None else dict(self._scanner.scan_get().stats)
 
 
 class IdlePageSource(ScanSource):
@@ -139,6 +144,11 @@ class IdlePageSource(ScanSource):
     def unwatched(self) -> int | None:
         """Times that 2 MiB of a process were passed over: there was no memory for histories."""
         return self._scanning.stats.get("history_full", 0)
+
+    @property
+    def passed_over(self) -> int | None:
+        """Times that a process was passed over, as its pages could not be read."""
+        return self._scanning.stats.get("passed_over", 0)
 
     @property
     def untracked(self) -> Mapping[str, int]:
