@@ -10,6 +10,9 @@ import cffi
 HERE = Path(__file__).resolve().parent
 SOURCES = (
     "agent.c",
+    "agent_calls.c",
+    "agent_pool.c",
+    "agent_wait.c",
     "batch.c",
     "heat.c",
     "heat_rank.c",

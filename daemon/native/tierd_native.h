@@ -192,7 +192,7 @@ void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, si
  *
  * These calls may wait for another process for ever. With agents they return -ETIMEDOUT when there
  * is no answer in time, or an earlier call about the same process (or about DAMON) has none yet;
- * -EAGAIN when all agents wait for processes that do not answer.
+ * -EAGAIN when all agents wait for processes that do not answer, or the agent was killed.
  */
 int tierd_agents_start(uint64_t capabilities, uint64_t answer_ns);
 /* What agents are late with: processes, -1 for DAMON; and how often there was no answer in time. */

@@ -175,54 +175,121 @@ def test_one_stuck_before_and_one_after_it_was_watched_are_left_out(
     assert "Traceback" not in service.log.read_text()
 
 
-AGENTS = """
-import errno, os, sys
+AGENTS = f"""
+import errno, os, signal, sys, threading, time
+from pathlib import Path
 import numpy as np
 from tierd._native import ffi, lib
-assert lib.tierd_agents_start(1 << 2 | 1 << 19 | 1 << 23, 300_000_000) == 0
+name, stuck, page, answer_ms = sys.argv[1], *map(int, sys.argv[2:])
+assert lib.tierd_agents_start(1 << 2 | 1 << 19 | 1 << 23, answer_ms * 1_000_000) == 0
+own = os.getpid()
 def ask(pid):
-    address = np.full(1, int(sys.argv[3]), np.uint64)
-    status = np.full(1, -99, np.int32)
+    address, status = np.full(1, page, np.uint64), np.full(1, -99, np.int32)
     given = ffi.from_buffer("void *[]", address), ffi.NULL, ffi.from_buffer("int[]", status)
     return errno.errorcode.get(-lib.tierd_move_pages(pid, 1, *given), "") or int(status[0])
 def late():
     about, timeouts = ffi.new("int[16]"), ffi.new("uint64_t *")
     return [about[i] for i in range(lib.tierd_agents_late(about, 16, timeouts))], timeouts[0]
-stuck, own = int(sys.argv[1]), os.getpid()
-print([ask(stuck), ask(stuck), ask(own)], *late(), flush=True)
-if sys.argv[2] == "wait":
+def until(what):
+    end = time.monotonic() + {ENOUGH_S}
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+def children(pid):
+    stats = [(each, each / "stat") for each in Path("/proc").iterdir() if each.name.isdigit()]
+    parents = {{int(each.name): int(stat.read_text().rsplit(")", 1)[1].split()[1])
+               for each, stat in stats if stat.exists()}}
+    return [each for each, parent in parents.items() if parent == pid]
+def agents():
+    (forks,) = children(own)
+    return children(forks)
+"""
+LEFT = """
+answers = [ask(stuck), ask(stuck), ask(own)], *late()
+if name == "kill":
+    for agent in agents():
+        os.kill(agent, signal.SIGKILL)
+    until(lambda: len(agents()) == 1)
+print(*answers, flush=True)
+if name != "end":
     sys.stdin.readline()
-    while late()[0]:
-        pass
+    until(lambda: not late()[0])
     print([ask(stuck)], *late(), flush=True)
 """
+KILLED = """
+first, killed = ask(own), agents()
+os.kill(killed[0], signal.SIGKILL)
+until(lambda: not agents())
+again, made = ask(own), agents()
+os.kill(made[0], signal.SIGSTOP)
+POLL = "7 "
+def kill():
+    until(lambda: Path(f"/proc/{own}/task/{own}/syscall").read_text().startswith(POLL))
+    os.kill(made[0], signal.SIGKILL)
+threading.Thread(target=kill).start()
+print(len(killed), len(made), first == again, ask(own), ask(own) == first, *late())
+(forks,), (last,) = children(own), agents()
+os.kill(forks, signal.SIGKILL)
+os.waitpid(forks, 0)
+print(ask(own) == first)
+os.kill(last, signal.SIGKILL)
+until(lambda: ask(own) != first)
+print(ask(own), *late())
+"""
+"""An agent is killed that nobody asked, one while its answer is waited for, and what forks them."""
 
 
-@pytest.mark.parametrize("then", ["end", "wait"])
+def asking(script: str, *given: object) -> subprocess.Popen[str]:
+    """A process that has agents, asks them, and prints what they answer."""
+    page = ctypes.addressof(ctypes.create_string_buffer(8)) & ~4095
+    name, pid, answer_ms = given
+    command = [
+        sys.executable,
+        "-c",
+        AGENTS + script,
+        str(name),
+        str(pid),
+        str(page),
+        str(answer_ms),
+    ]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=ENVIRONMENT)
+
+
+@pytest.mark.parametrize("then", ["end", "wait", "kill"])
 def test_a_call_that_no_signal_ends_is_left_to_an_agent(stuck: list[Stuck], then: str) -> None:
     """move_pages waits for the map lock where no signal reaches it: an agent does, not the service.
 
     Later calls about that process fail at once, others are answered, and who asked can end while
-    the agent waits. An agent that has answered after all is used again.
+    the agent waits. An agent that has answered after all is used again, and in the place of one
+    that was killed meanwhile there is another.
     """
     one = stuck[0]
     one.go()
-    page = ctypes.addressof(ctypes.create_string_buffer(8)) & ~4095
-    with subprocess.Popen(
-        [sys.executable, "-c", AGENTS, str(one.pid), then, str(page)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
-    ) as asks:  # fmt: skip
+    with asking(LEFT, then, one.pid, 300) as asks:
         assert asks.stdin is not None
         assert asks.stdout is not None
         first = asks.stdout.readline().split("] ", 1)
         assert first[0].startswith("['ETIMEDOUT', 'ETIMEDOUT', ")
         assert first[1].strip() == f"[{one.pid}] 1"
-        if then == "wait":
+        if then != "end":
             one.free()
             asks.stdin.write("\n")
             asks.stdin.flush()
-            assert asks.stdout.readline().split("] ", 1)[1].strip() == "[] 1"
+            answer, late = asks.stdout.readline().split("] ", 1)
+            assert answer.strip("[").lstrip("-").isdigit()
+            assert late.strip() == "[] 1"
         assert asks.wait(ENOUGH_S) == 0
+
+
+def test_an_agent_that_was_killed_is_made_again() -> None:
+    """It costs the call that it was at, and nothing if it was at none.
+
+    Agents outlive the process that forks them, and are not replaced any more.
+    """
+    with asking(KILLED, "", 0, ENOUGH_S * 1000) as asks:
+        told, _ = asks.communicate(timeout=ENOUGH_S)
+    assert told.splitlines() == ["1 1 True EAGAIN True [] 0", "True", "EAGAIN [] 0"]
 
 
 @contextlib.contextmanager

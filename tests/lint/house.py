@@ -23,7 +23,7 @@ kernel's numbers to core/linux.py."""
 BOUNDS = {
     "python_lines": 41715,
     "python_modules": 227,
-    "native_lines": 7254,
+    "native_lines": 7406,
     "loose_constants": 0,
     "private_words": 0,
     "branchy_functions": 0,

@@ -139,8 +139,8 @@ PMU_LEAST_PERIOD: Final = 256
 # Processes.
 ANSWER_NS: Final = 500 * 10**6
 """Longest time for which the loop waits for an answer about a process that sleeps; for one that is
-only slow, and for DAMON's files, the native agents wait longer (daemon/native/agent.c). A plan's
-calls take a 50th of it."""
+only slow, and for DAMON's files, the native agents wait longer (daemon/native/agent_wait.c). A
+plan's calls take a 50th of it."""
 ASLEEP_FRACTION: Final = 50
 """A reading sleeps if its thread was active for less than this part of the time."""
 SLOW_READ_TIMES: Final = 4

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls that agents make, as the service has them. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent.h"
+
+static long move_some(int pid, size_t n, void **pages, const int *nodes, int *status)
+{
+	int result;
+	struct agent_call *call = agent_begin(AGENT_MOVE, pid, n, &result);
+
+	if (call == NULL)
+		return result;
+	call->has_nodes = nodes != NULL;
+	memcpy(call->address, pages, n * sizeof(*pages));
+	memcpy(call->status, status, n * sizeof(*status));
+	if (nodes != NULL)
+		memcpy(call->node, nodes, n * sizeof(*nodes));
+	result = agent_carry_out(call);
+	if (result != 0)
+		return result;
+	memcpy(status, call->status, n * sizeof(*status));
+	result = (int)call->result;
+	agent_end(call);
+	return result;
+}
+
+long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
+{
+	long left = 0;
+
+	for (unsigned long done = 0; done < count; done += AGENT_PAGES) {
+		const size_t n = count - done < AGENT_PAGES ? count - done : AGENT_PAGES;
+		const long result = move_some(pid, n, pages + done,
+					      nodes == NULL ? NULL : nodes + done, status + done);
+
+		if (result < 0)
+			return result;
+		left += result;
+	}
+	return left;
+}
+
+int agent_mapped(int pid, size_t n, void *const *address, uint64_t length, int *categories)
+{
+	int result;
+	struct agent_call *call = agent_begin(AGENT_MAPPED, pid, n, &result);
+
+	if (call == NULL)
+		return result;
+	call->length = length;
+	memcpy(call->address, address, n * sizeof(*address));
+	result = agent_carry_out(call);
+	if (result != 0)
+		return result;
+	memcpy(categories, call->status, n * sizeof(*categories));
+	result = (int)call->result;
+	agent_end(call);
+	return result;
+}
+
+/* Have a call made that gives nothing back but its result, and free the agent. */
+static int made(struct agent_call *call)
+{
+	int result = agent_carry_out(call);
+
+	if (result == 0) {
+		result = (int)call->result;
+		agent_end(call);
+	}
+	return result;
+}
+
+int tierd_advise_cold(int pid, uint64_t start, uint64_t length)
+{
+	int result;
+	struct agent_call *call = agent_begin(AGENT_COLD, pid, 1, &result);
+
+	if (call == NULL)
+		return result;
+	call->address[0] = (void *)(uintptr_t)start;
+	call->length = length;
+	return made(call);
+}
+
+int tierd_write_damon(const char *path, const char *text, size_t n)
+{
+	int result;
+	struct agent_call *call;
+
+	if (strlen(path) >= AGENT_PATH_BYTES || n > AGENT_TEXT_BYTES)
+		return -ENAMETOOLONG;
+	call = agent_begin(AGENT_WRITE, AGENT_DAMON, n, &result);
+	if (call == NULL)
+		return result;
+	strcpy(call->path, path);
+	memcpy(call->text, text, n);
+	return made(call);
+}
