@@ -2,7 +2,7 @@
 """The service in a lab guest with chosen sources, as a child that tells what it does.
 
 The child prints a line for each thing that happens: `ready SHARE` (the scanner's budget),
-`selected NAME`, `unavailable NAME`, `no_source`, twice a second `ticks N SAMPLES`, and its
+`selected NAME`, `unavailable NAME`, `no_source`, twice a second `ticks N SAMPLES MOVER_NS`, and its
 totals as JSON when it ends.
 """
 
@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +43,7 @@ class Daemon:
         self.no_source = 0
         self.ticks = 0
         self.samples = 0
+        self.move_cpu_ns = 0
         self.totals: dict[str, Any] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._ready = threading.Event()
@@ -60,7 +60,7 @@ class Daemon:
             elif word == "no_source":
                 self.no_source += 1
             elif word == "ticks":
-                self.ticks, self.samples = int(rest[0]), int(rest[1])
+                self.ticks, self.samples, self.move_cpu_ns = map(int, rest)
             elif word.startswith('{"totals"'):
                 self.totals = json.loads(line)["totals"]
             self._ready.set()
@@ -129,11 +129,10 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def tell_ticks(totals: Totals) -> None:
-    """Say how far it is, for ever."""
-    while True:
-        say("ticks", totals.ticks, totals.samples)
-        time.sleep(SAY_S)
+def tell_ticks(totals: Totals, ended: threading.Event) -> None:
+    """Say how far it is, until it has ended."""
+    while not ended.wait(SAY_S):
+        say("ticks", totals.ticks, totals.samples, totals.move_cpu_ns)
 
 
 def main() -> int:
@@ -159,8 +158,13 @@ def main() -> int:
     logging.getLogger("tierd").addHandler(Teller())
     logging.getLogger("tierd").setLevel(logging.INFO)
     say("ready", scan.cpu_limit)
-    threading.Thread(target=tell_ticks, args=[made.totals], daemon=True).start()
+    ended = threading.Event()
+    teller = threading.Thread(target=tell_ticks, args=[made.totals, ended], daemon=True)
+    teller.start()
     code = made.run()
+    # A thread that writes while the interpreter ends is a fatal error of Python's.
+    ended.set()
+    teller.join()
     say(json.dumps({"totals": made.totals.as_json()}))
     return code
 

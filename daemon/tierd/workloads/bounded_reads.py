@@ -181,8 +181,9 @@ class BoundedReads:
         reader = self._reader or _Reader()
         self._reader = reader
         reader.begin(reads)
-        seen, times, active_ns = -1, 0, reader.activity_ns()
+        seen, times, active_ns = -1, 0, 0
         while not reader.done.acquire(timeout=self._wait_s):
+            # Most reads are not waited for, and this costs as much as a short one.
             before_ns, active_ns = active_ns, reader.activity_ns()
             if len(reader.answers) > seen:
                 seen, times = len(reader.answers), 0
