@@ -175,6 +175,30 @@ def test_one_stuck_before_and_one_after_it_was_watched_are_left_out(
     assert "Traceback" not in service.log.read_text()
 
 
+def test_the_check_of_a_configuration_names_a_stuck_process_and_ends(
+    stuck: list[Stuck], good: int, tmp_path: Path
+) -> None:
+    """`tierd config check --live` reads its command line with the service's code."""
+    one = stuck[0]
+    one.go()
+    config = tmp_path / "tierd.toml"
+    config.write_text(
+        f'[targets]\nmatch = {{ any = [{{ cmdline = "stuck" }}, {{ pid = {good} }}] }}\n'
+        f'min_rss = "{MIB // 2}MiB"\n[control]\nsocket = "{tmp_path}/none.sock"\n'
+    )
+    command = "import sys, tierd.cli; sys.exit(tierd.cli.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "config", "check", "--live", "--json", "--config", config],
+        capture_output=True, timeout=ENOUGH_S, check=True, env=ENVIRONMENT,
+    )  # fmt: skip
+    told = json.loads(done.stdout)["live"]
+    assert [each["pid"] for each in told["not_answering"]] == [one.pid]
+    assert told["not_read"] == 0
+    parts = {each["place"]: each for each in told["matchers"]}
+    assert parts["targets.match any[1]"]["examples"][0]["pid"] == good
+    assert parts["targets.match any[0]"]["unjudged"] == 1
+
+
 AGENTS = f"""
 import errno, os, signal, sys, threading, time
 from pathlib import Path

@@ -6,7 +6,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 from tierd.config.files import DEFAULT_PATH
 from tierd.config.model import Config
@@ -37,11 +39,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with show: the tuning constants, which no key sets, in place of the keys",
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="with check: also say which processes of this host each matcher matches now; one that "
+        "matches none is told of, and is no error",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked; a mistake in a file is a ConfigError, exit code 3."""
+    if args.live and args.action != "check":
+        print("tierd config: --live goes with check", file=sys.stderr)
+        return ExitCode.USAGE
     if args.action == "schema":
         print(json.dumps(schema(), indent=2))
         return ExitCode.OK
@@ -52,10 +63,23 @@ def run(args: argparse.Namespace) -> int:
         return _diff(found, args)
     if args.action == "show":
         print(json.dumps(as_table(found), indent=2) if args.json else dumps(found))
-    elif args.json:
-        print(json.dumps({"ok": True, "files": list(found.files)}))
-    else:
-        print(f"configuration is valid: {', '.join(found.files) or 'built-in defaults'}")
+        return ExitCode.OK
+    return _check(found, args)
+
+
+def _check(found: Config, args: argparse.Namespace) -> int:
+    """Files that were read are right; `--live` says what they mean here."""
+    told: dict[str, Any] = {"ok": True, "files": list(found.files)}
+    text = f"configuration is valid: {', '.join(found.files) or 'built-in defaults'}"
+    if args.live:
+        from tierd.cli import _live  # needs what the other checks do not
+
+        seen = _live.examine(found, args.config)
+        if args.json:
+            told["live"] = _live.as_json(seen, found)
+        else:
+            text += f"\n{_live.as_text(seen, found)}"
+    print(json.dumps(told) if args.json else text)
     return ExitCode.OK
 
 

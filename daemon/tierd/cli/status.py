@@ -78,8 +78,8 @@ def head(told: Mapping[str, Any]) -> list[str]:
         lines.append(f"         left out, as the kernel gives no answer about them: {pids}")
     if targets["unjudged"]:
         lines.append(
-            f"         {targets['unjudged']} processes are left alone: whether their control group "
-            "is meant cannot be told in this cgroup namespace"
+            f"         {targets['unjudged']} processes are left alone, as whether they are meant "
+            "cannot be told: tierd config check --live says why"
         )
     if targets["idle_matchers"]:
         matchers = ", ".join(map(printable, targets["idle_matchers"]))

@@ -159,6 +159,8 @@ FULL_POLL_NS: Final = 60 * 10**9
 """Time after which all of /proc is read even where process events arrive."""
 NEW_PROCESSES: Final = 256
 """New processes that are looked at by age; the others wait for the refresh."""
+EXAMPLES: Final = 3
+"""Processes that are named as examples of those a matcher matches."""
 PARENTS: Final = 64
 """Parents that are followed to find out whether tierd started a process."""
 EVENT_BUFFER_BYTES: Final = 4 << 20

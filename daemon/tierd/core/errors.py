@@ -70,6 +70,10 @@ class UnjudgeableError(TierdError):
     """Whether a process is meant cannot be told from here."""
 
 
+class HiddenProgramError(UnjudgeableError):
+    """The kernel shows the program of a process only to who may trace it."""
+
+
 class NotAnsweringError(TargetGoneError):
     """The kernel gives no answer about the process for now.
 

@@ -40,6 +40,8 @@ COMPLETE_SAMPLES: Final = (6, 3)
 perf_prepare_sample() before running BPF")."""
 CGROUP_ROOTS: Final = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
 """Where the cgroup v2 hierarchy is mounted (systemd: unified, hybrid)."""
+CGROUP_NAMESPACE_INODE: Final = 0xEFFFFFFB
+"""Inode of the first cgroup namespace (include/linux/proc_ns.h, PROC_CGROUP_INIT_INO)."""
 INTERLEAVE_MAX_WEIGHT: Final = 255
 """Of a node (Documentation/admin-guide/mm/numa_memory_policy.rst)."""
 UNCORE_UNITS: Final = {"": 1.0, "Bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "64Bytes": 64.0}

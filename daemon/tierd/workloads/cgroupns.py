@@ -9,12 +9,15 @@ path, which is looked up in the first process's mounts.
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tierd.core.errors import TargetGoneError
-from tierd.core.linux import CGROUP_ROOTS
+from tierd.core.linux import CGROUP_NAMESPACE_INODE, CGROUP_ROOTS
 from tierd.workloads.procs import PROC, parse_cgroup, read_bytes
 
 
@@ -53,6 +56,56 @@ class CgroupNamespace:
         if self.own is None and above:
             return None
         return "/" + "/".join([*(self.own or ())[:above], *(p for p in parts if p != "..")])
+
+    def exists(self, pattern: str, proc: Path = PROC, root: Path = Path("/")) -> bool | None:
+        """Whether a group is there that a matcher's `cgroup` means; None if it cannot be told."""
+        if self.own is None:
+            return None
+        # The host's hierarchies are in the first process's mounts (see `find`).
+        trees = list(_hierarchies(proc / "1/root" if self.depth else root))
+        parts = [part for part in pattern.split("/") if part]
+        return any(_has(tree, parts) for tree in trees) if trees else None
+
+
+def in_hosts_namespace(proc: Path = PROC) -> bool | None:
+    """Whether this process is in the cgroup namespace that the host booted with.
+
+    A container's first process may be at the root of a namespace that shows nothing above it, so
+    that paths do not tell. None: the kernel does not either.
+    """
+    try:
+        return (proc / "self/ns/cgroup").stat().st_ino == CGROUP_NAMESPACE_INODE
+    except OSError:
+        return None
+
+
+def _hierarchies(root: Path) -> Iterator[Path]:
+    """Roots of the hierarchies that are mounted: that of v2, and on hybrid hosts those of v1."""
+    for mount in CGROUP_ROOTS:
+        if (root / mount / "cgroup.controllers").exists():
+            yield root / mount
+    # In the hierarchy of v2, folders below are groups.
+    place = root / CGROUP_ROOTS[0]
+    if place.is_dir() and not (place / "cgroup.controllers").exists():
+        for folder in place.iterdir():
+            if (folder / "cgroup.procs").exists() and not (folder / "cgroup.controllers").exists():
+                yield folder
+
+
+def _has(tree: Path, parts: Sequence[str]) -> bool:
+    """Whether a hierarchy has a group whose path begins with parts like these."""
+    level = [tree]
+    for part in parts:
+        found: list[Path] = []
+        for folder in level:
+            with contextlib.suppress(OSError):  # it went meanwhile
+                found += (
+                    Path(entry.path)
+                    for entry in os.scandir(folder)
+                    if fnmatch.fnmatchcase(entry.name, part) and entry.is_dir(follow_symlinks=False)
+                )
+        level = found
+    return bool(level)
 
 
 def _own(depth: int, host: Path, root: Path) -> tuple[str, ...] | None:

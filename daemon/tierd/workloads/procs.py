@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tierd.config.matchers import CMDLINE_LIMIT
 from tierd.core import bounds, linux
-from tierd.core.errors import TargetGoneError, UnjudgeableError
+from tierd.core.errors import HiddenProgramError, TargetGoneError, UnjudgeableError
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.workloads.bounded_reads import BoundedReads
 
@@ -219,13 +219,20 @@ class Process:
 
     @property
     def exe(self) -> str:
-        """Path of the executable, without the kernel's " (deleted)"; "" where it is hidden."""
+        """Path of the executable, without the kernel's " (deleted)".
+
+        Raises:
+            HiddenProgramError: the kernel shows it to nobody who may not trace the process.
+        """
         if self._exe is None:
             path = f"{self._root}/{self.pid}/exe"
             try:
                 self._exe = str(Path(path).readlink()).removesuffix(" (deleted)")
             except PermissionError:
-                self._exe = ""
+                raise HiddenProgramError(
+                    f"the program of process {self.pid} is hidden from this user",
+                    hint="it takes CAP_SYS_PTRACE, and no security module that refuses it",
+                ) from None
             except OSError as error:
                 raise TargetGoneError(f"cannot read {path}: {error.strerror}") from None
         return self._exe
@@ -252,7 +259,9 @@ class Process:
         if path is None:
             raise UnjudgeableError(
                 f"process {self.pid} is in {self.shown_cgroup} of this cgroup namespace, and what "
-                "that is from the host's root is not known"
+                "that is from the host's root is not known",
+                hint="run tierd in the host's cgroup namespace, or match by exe, cmdline or uid "
+                "(docs/operate/targets.md)",
             )
         return path
 

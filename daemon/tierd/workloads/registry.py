@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypedDict
+from typing import TypedDict
 
 from tierd.config.model import TargetsConfig
 from tierd.config.rules import RuleConfig
@@ -31,16 +31,12 @@ from tierd.core.tuning import INTERVAL
 from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.cgroupns import CgroupNamespace
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
+from tierd.workloads.matching import Matching, descends
 from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
 from tierd.workloads.readings import NewProcesses, Readings
 from tierd.workloads.target import Numbers, Target, TargetChanges
 
 log = logging.getLogger(__name__)
-
-UNJUDGED_HINT: Final = (
-    "run tierd in the host's cgroup namespace, or match by exe, cmdline or uid "
-    "(docs/operate/targets.md)"
-)
 
 
 class _Reading(TypedDict):
@@ -101,9 +97,10 @@ class TargetRegistry:
         self._idle_from_ns = 0
         self._config = config
         self._rules = tuple(rules)
+        self._matching = Matching(config, rules)
         self._rule_of: dict[int, int] = {}
         self._root = root
-        self._own_pid = os.getpid() if own_pid is None else own_pid
+        self._own = {os.getpid() if own_pid is None else own_pid}
         self._pidfd_open = pidfd_open
         self._by_pid: dict[int, Target] = {}
         self._by_number: dict[int, Target] = {}
@@ -147,6 +144,7 @@ class TargetRegistry:
         """Use other rules from the next refresh on."""
         self._config = config
         self._rules = tuple(rules)
+        self._matching = Matching(config, rules)
         self._processes.clear()
         self._seen, self._any, self._told_idle, self._idle_from_ns = set(), False, False, 0
         self._readings.wake()
@@ -229,7 +227,7 @@ class TargetRegistry:
                 continue
             watched = pid in self._by_pid
             least = self._config.min_rss_bytes / (INTERVAL.close_factor if watched else 1.0)
-            if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
+            if stat.rss_bytes < least or pid in exited or descends(pid, self._own, stats):
                 continue
             process = Process(stat, self._root, self._processes.get(pid), **self._reading)
             rule = self._meant(process)
@@ -241,17 +239,11 @@ class TargetRegistry:
     def _meant(self, process: Process) -> int | None:
         """Index of the rule of a process that is to be watched, -1 for none; None if it is not."""
         try:
-            if any(deny.matches(process) for deny in self._config.deny):
-                return None
-            rule = self._rule(process)
-            if rule >= 0 and self._rules[rule].deny:
-                return None
-            return rule if self._config.match.matches(process) else None
+            return self._matching.rule_of(process)
         except UnjudgeableError as error:
-            # A deny that cannot be judged denies; so does a rule, as it may be one.
             if not self._told_unjudged:
                 self._told_unjudged = True
-                log.warning(logfmt(event="cannot_judge", reason=error.message, hint=UNJUDGED_HINT))
+                log.warning(logfmt(event="cannot_judge", reason=error.message, hint=error.hint))
             self.unjudged[process.pid] = error.message
             return None
         except TargetGoneError:
@@ -263,7 +255,7 @@ class TargetRegistry:
             stat = read_stat(pid, self._root)
         except TargetGoneError:
             return None
-        if stat.kernel_thread or stat.ended or self._is_own(pid, {pid: stat}):
+        if stat.kernel_thread or stat.ended or descends(pid, self._own, {pid: stat}):
             return None
         if stat.rss_bytes < self._config.min_rss_bytes:
             return False
@@ -296,23 +288,6 @@ class TargetRegistry:
     @property
     def _reading(self) -> _Reading:
         return {"reads": self._reads, "from_root": self._namespace.path}
-
-    def _rule(self, process: Process) -> int:
-        """Index of the first rule that matches, -1 for none."""
-        for index, rule in enumerate(self._rules):
-            if rule.match.matches(process):
-                return index
-        return -1
-
-    def _is_own(self, pid: int, stats: Mapping[int, Stat]) -> bool:
-        for _ in range(bounds.PARENTS):
-            if pid == self._own_pid:
-                return True
-            stat = stats.get(pid)
-            if stat is None:
-                return False
-            pid = stat.ppid
-        return False
 
     def _choose(self, matched: Mapping[int, Process]) -> dict[int, Process]:
         """The largest processes, as many as the limit allows."""

@@ -183,7 +183,7 @@ NOT_ANSWERING = _gauge(
 )
 UNJUDGED = _gauge(
     "tierd_targets_unjudged",
-    "Processes left alone, as a matcher cannot be judged of them in this cgroup namespace.",
+    "Processes left alone, as a matcher cannot be judged of them.",
 )
 GIVEN_UP = _counter(
     "tierd_reads_given_up_total",
