@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -141,9 +142,17 @@ class Service:
         self.until(lambda told: told["loop"]["ticks"] >= begun + count)
 
     def stop(self) -> int:
-        """The exit status after SIGTERM."""
+        """Waits for answers that the service gave up after SIGTERM; prints how long it took."""
+        begun = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(ENOUGH_S)
+        status = self.process.wait(ENOUGH_S)
+        log = self.log.read_text()
+        print(f"SIGTERM to the end: {time.monotonic() - begun:.2f} s on a host that is shared")
+        assert status == 0, log
+        assert "Traceback" not in log
+        (told,) = re.findall(r"event=stopped given_up=(\d+) seconds=([\d.e-]+)", log)
+        print(f"of that the loop: {told[1]} s, with {told[0]} answers given up")
+        return int(told[0])
 
 
 def test_one_stuck_before_and_one_after_it_was_watched_are_left_out(
@@ -169,10 +178,23 @@ def test_one_stuck_before_and_one_after_it_was_watched_are_left_out(
         log = service.log.read_text()
         assert f"event=answers_again pid={before.pid}" in log
     finally:
-        # The other one is stuck still.
-        status = service.stop()
-    assert status == 0, service.log.read_text()
-    assert "Traceback" not in service.log.read_text()
+        # The other one is stuck still, and known to be: only an agent may not have asked about it.
+        given_up = service.stop()
+    assert given_up <= 1, service.log.read_text()
+
+
+def test_sigterm_waits_for_one_answer_a_process_at_most(
+    stuck: list[Stuck], good: int, tmp_path: Path
+) -> None:
+    """Both get stuck a moment before: who they are is not known yet."""
+    service = Service(tmp_path, *(each.pid for each in stuck), good)
+    try:
+        service.until(lambda told: told["totals"]["planned_promotions"] > 0)
+        for each in stuck:
+            each.go()
+    finally:
+        given_up = service.stop()
+    assert given_up <= len(stuck), service.log.read_text()
 
 
 def test_the_check_of_a_configuration_names_a_stuck_process_and_ends(
@@ -192,11 +214,12 @@ def test_the_check_of_a_configuration_names_a_stuck_process_and_ends(
         capture_output=True, timeout=ENOUGH_S, check=True, env=ENVIRONMENT,
     )  # fmt: skip
     told = json.loads(done.stdout)["live"]
-    assert [each["pid"] for each in told["not_answering"]] == [one.pid]
+    # All command lines of this host are read; another process that ends just now may not answer.
+    assert one.pid in [each["pid"] for each in told["not_answering"]]
     assert told["not_read"] == 0
     parts = {each["place"]: each for each in told["matchers"]}
     assert parts["targets.match any[1]"]["examples"][0]["pid"] == good
-    assert parts["targets.match any[0]"]["unjudged"] == 1
+    assert parts["targets.match any[0]"]["unjudged"] == len(told["not_answering"])
 
 
 AGENTS = f"""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -28,7 +29,7 @@ class Reader:
     """One listener's queue."""
 
     def __init__(self, space: int = ROOM) -> None:
-        self._queue: queue.Queue[Event] = queue.Queue(space)
+        self._queue: queue.Queue[Event | None] = queue.Queue(space)
         self.dropped = 0
         """Events there was no room for; only the loop counts up."""
         self._reported = 0
@@ -41,6 +42,11 @@ class Reader:
             self.dropped += 1
             return False
         return True
+
+    def wake(self) -> None:
+        """Have `get` return at once; from any thread."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(None)
 
     def get(self, timeout_s: float) -> Event | None:
         """The next event, or None if there was none in time.
@@ -78,6 +84,11 @@ class EventFeed:
         """Remove a listener."""
         with self._lock:
             self._readers = [one for one in self._readers if one is not reader]
+
+    def wake(self) -> None:
+        """Have every listener see whether to end."""
+        for reader in self._readers:
+            reader.wake()
 
     def tell(self, event: Event) -> None:
         """Offer an event to every listener."""

@@ -79,6 +79,7 @@ class ControlServer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._desk.feed.wake()
         with self._lock:
             left = dict(self._open)
         for connection in left:

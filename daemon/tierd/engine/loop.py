@@ -65,6 +65,7 @@ class Service:
         self._factory = factory
         self._hurry = self._waits = False
         self._signal = ""
+        self._signal_ns = self._given_up = 0
         self._summary_ns = self._events_ns = 0
         self.background = tuple(components.background)
         self.calls = LoopExecutor()
@@ -161,6 +162,13 @@ class Service:
 
         Returns the exit code: OK, or NOTHING_TO_DO where there is one tier only.
         """
+        try:
+            return self._run(once=once, on_summary=on_summary)
+        finally:
+            if self._signal:
+                self._tell_end()
+
+    def _run(self, *, once: bool, on_summary: Callable[[], None] | None) -> int:
         with (
             EventPoller(
                 self.components.hotplug.fileno(), on_stop=self._stop, on_hang_up=self.sighup
@@ -189,9 +197,17 @@ class Service:
 
         Logs nothing: it may interrupt a write to stderr, which is not reentrant.
         """
+        if not self._signal:
+            self._signal_ns, self._given_up = self._clock(), self.components.tracking.given_up
         self._signal = name
         self.work.stopping = True
         self.components.mover.stop()
+
+    def _tell_end(self) -> None:
+        """Log what the end took: waits for answers that were given up after the signal."""
+        given_up = self.components.tracking.given_up - self._given_up
+        seconds = (self._clock() - self._signal_ns) / 1e9
+        log.info(logfmt(event="stopped", given_up=given_up, seconds=seconds))
 
     def _loop(
         self,
@@ -268,25 +284,31 @@ class Service:
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
             asked, hotplug, ended = wake.wait(min(left, bounds.WAKE_INTERVAL_NS) / 1e9)
-            if (
-                ended
-                and source is not None
-                and self._clock() >= allowed_ns
-                and source.phase_changed()
-            ):
+            # Nothing that may wait for an answer begins after a signal.
+            if self.work.stopping or (ended and self._phase_changed(allowed_ns)):
                 return
             if asked:
                 self._between()
             if hotplug:
                 return  # the tick reads the new topology
-            if (now := self._clock()) >= self._events_ns:
-                self._events_ns = now + bounds.WAKE_INTERVAL_NS
-                if self.components.tracking.collect():
-                    self.work.refresh()
+            now = self._clock()
+            self._collect(now)
             if now >= allowed_ns and self.work.targets_changed(now):
                 return
             if now >= least_ns and until_ns > least_ns and self._must_tick(now):
                 return
+
+    def _collect(self, now: int) -> None:
+        """Take in process events, a few times a second."""
+        if now >= self._events_ns:
+            self._events_ns = now + bounds.WAKE_INTERVAL_NS
+            if self.components.tracking.collect():
+                self.work.refresh()
+
+    def _phase_changed(self, allowed_ns: int) -> bool:
+        """Whether a phase change ends the sleep."""
+        source = self.components.sources.event_driven
+        return source is not None and self._clock() >= allowed_ns and source.phase_changed()
 
     def _must_tick(self, now: int) -> bool:
         """Whether the pacer ends the interval early."""

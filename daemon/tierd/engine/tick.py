@@ -147,7 +147,8 @@ class Tick:
         laps = StageTimer(self._clock)
         self._refresh_targets(now)
         laps.mark("targets")
-        if self._changed or now >= self._watch_ns or components.sources.active is None:
+        due = self._changed or now >= self._watch_ns or components.sources.active is None
+        if due and not self.stopping:
             self._watch_ns = now + PACING.upkeep_interval_ns
             self._watch(now)
         self._changed = False
@@ -207,7 +208,7 @@ class Tick:
 
     def _locate(self, now: int) -> tuple[int, int]:
         """Find out where pages are: how many hot ones were asked for, and how many walked."""
-        if self.account.stands:
+        if self.account.stands or self.stopping:
             return 0, 0
         tracking, budget = self.components.tracking, self.config.residency.pages_per_tick
         # Pages that do not pay for a move are located by the residency scans alone.
@@ -256,7 +257,7 @@ class Tick:
         if self.undo.wanted and self.stands:
             self.components.mover.resume()
             self.undo.begin(self.tiers)
-        if self.undo.active:
+        if self.undo.active and not self.stopping:
             budget, _ = self.decision.grant(self.config, self.components, now)
             self.decision.stand(now)
             return self.undo.plan(self.components.tracking, budget.move_bytes)

@@ -19,7 +19,7 @@ from control_fuzz import mutate
 from desk import connect, listening, make_desk, serving
 
 from tierd.control import protocol, server
-from tierd.control.events import EventFeed
+from tierd.control.events import EventFeed, Reader
 from tierd.control.protocol import AnswerError, Client, NotRunningError
 from tierd.core.errors import UnavailableError
 from tierd.observe.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS
@@ -211,6 +211,25 @@ def test_events_are_streamed_while_the_client_listens(tmp_path: Path, path: Path
     finally:
         over.set()
         teller.join()
+    assert desk.feed._readers == []
+
+
+def test_the_end_does_not_wait_for_a_streams_heartbeat(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "_HEARTBEAT_S", 3600.0)
+    monkeypatch.setattr(server, "LINE_S", 60.0)
+    _, desk = make_desk(tmp_path, timeout_s=1.0)
+    subscribe = desk.feed.subscribe
+
+    def subscribe_and_tell() -> Reader:
+        reader = subscribe()
+        desk.feed.tell({"kind": "n"})
+        return reader
+
+    monkeypatch.setattr(desk.feed, "subscribe", subscribe_and_tell)
+    with listening(path, desk), Client(path, ENOUGH_S) as client:
+        assert next(client.events()) == {"kind": "n"}
     assert desk.feed._readers == []
 
 

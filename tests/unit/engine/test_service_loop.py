@@ -22,7 +22,7 @@ from tierd.core import bounds
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.engine.pressure import CgroupPressureMonitor
-from tierd.engine.wakeups import LoopExecutor
+from tierd.engine.wakeups import EventPoller, LoopExecutor
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import Inputs, Policy
 
@@ -105,6 +105,50 @@ def test_sigterm_stops_a_mover_that_is_at_work():
     assert bench.mover.stopped.is_set()
     assert bench.heat.reports[0].count(Fate.NOT_TRIED) == len(bench.mover.plans[0])
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_after_sigterm_nothing_begins_that_may_wait_for_an_answer(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """Files of stuck processes are read in each of these; the read in hand is all that is waited
+    for, and the log tells how many were."""
+    bench = Bench(tier_map(118, 430))
+    begun: list[str] = []
+
+    def refresh(now_ns: int) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        bench.tracking.given_up += 1
+        return True
+
+    for name in ("locate", "walk", "watched", "collect", "where"):
+        monkeypatch.setattr(bench.tracking, name, lambda *_, name=name: begun.append(name))
+    monkeypatch.setattr(bench.tracking, "refresh", refresh)
+    bench.tracking.given_up = 7
+    with caplog.at_level(logging.INFO, "tierd.engine"):
+        assert bench.service.run() == ExitCode.OK
+    assert begun == []
+    assert bench.mover.plans == []
+    stopped = [r.getMessage() for r in caplog.records if "event=stopped" in r.getMessage()]
+    assert len(stopped) == 1
+    assert stopped[0].startswith("event=stopped given_up=1 seconds=")
+
+
+def test_after_sigterm_in_a_pause_nothing_begins_that_may_wait(monkeypatch: pytest.MonkeyPatch):
+    bench = Bench(tier_map(118, 430))
+    begun: list[str] = []
+    wait = EventPoller.wait
+
+    def interrupted(poller: EventPoller, seconds: float) -> tuple[bool, bool, bool]:
+        monkeypatch.setattr(bench.tracking, "collect", lambda: begun.append("collect"))
+        monkeypatch.setattr(bench.tracking, "refresh", lambda _: begun.append("refresh"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait(poller, seconds)
+        return True, False, True
+
+    monkeypatch.setattr(EventPoller, "wait", interrupted)
+    monkeypatch.setattr(bench.service, "_between", bench.service.manager.beat)
+    assert bench.service.run() == ExitCode.OK
+    assert begun == []
 
 
 def test_sigterm_in_the_middle_of_a_write_to_stderr_is_logged_after_it(monkeypatch):

@@ -9,6 +9,7 @@ import http.client
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,16 @@ def test_the_latest_snapshot_is_served():
         assert get(made.port, "/")[0] == 200
         assert get(made.port, "/elsewhere")[0] == 404
         assert 'tierd_metrics_refused_requests_total{reason="not_found"} 1.0' in get(made.port)[1]
+
+
+def test_the_end_does_not_wait_for_the_servers_interval(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "_POLL_S", 3600.0)
+    with serving(config()) as made:
+        assert get(made.port)[0] == 200
+        ending = threading.Thread(target=made.close, daemon=True)
+        ending.start()
+        ending.join(60)
+        assert not ending.is_alive()
 
 
 def test_health_is_that_of_the_loop():
