@@ -204,7 +204,8 @@ def _judged(before: dict[str, Any], both: dict[str, Any]) -> lab.Result:
     return {
         "ok": before["ok"]
         and both["ok"]
-        and sum(both["left_alone"]["pages"].values()) > 0
+        # What a policy binds is not tried at all.
+        and (sum(both["left_alone"]["pages"].values()) > 0) == (both["kinds"] != ["bound"])
         and both["mover_share_after_a_minute"] <= 0.05,
         "ratio": round(both["seconds"] / before["seconds"], 3),
         "without": before,
