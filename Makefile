@@ -8,6 +8,8 @@ C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 	':!fpga/include/neoprof_regs.h')
 # Two workers, with one guest each at a time (tests/conftest.py).
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
+# Byte code is kept: both workers would make it anew of every test, whose assertions are rewritten.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
 
@@ -54,7 +56,7 @@ gpu: setup
 # Lint and types first, so that the last line is the test runner's.
 test: lint workloads
 	@$(MAKE) --no-print-directory -s -j2 -C fpga build coverage PYTHON=$(CURDIR)/$(PYTHON)
-	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
+	@$(PYTEST) $(PYTEST_FLAGS)
 
 lint: setup
 	@$(PYTHON) -m ruff check daemon tests docs config fpga/python
@@ -81,7 +83,7 @@ fuzz: setup
 # the service for minutes while all about it changes, the million wrong inputs.
 soak: workloads fuzz lab-kernels
 	@$(MAKE) --no-print-directory -s -j2 -C fpga test PYTHON=$(CURDIR)/$(PYTHON)
-	@$(PYTHON) -m pytest $(PYTEST_FLAGS) -m soak
+	@$(PYTEST) $(PYTEST_FLAGS) -m soak
 
 # Recordings that replays must agree with, made anew: only where a decision is meant to be another.
 # GOLDEN_FLAGS: --times 20 --folder build/golden makes long ones elsewhere, before a larger change.

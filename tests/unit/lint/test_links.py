@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,9 @@ BUILT = {"build", ".venv", ".git", "node_modules"}
 
 def files(*suffixes: str) -> Iterator[Path]:
     """Files of the tree that nobody builds."""
-    for path in sorted(ROOT.rglob("*")):
-        if path.suffix in suffixes and not BUILT & set(path.relative_to(ROOT).parts):
-            yield path
+    for folder, inner, names in os.walk(ROOT):
+        inner[:] = sorted(set(inner) - BUILT)
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(suffixes))
 
 
 def anchors(path: Path) -> set[str]:
