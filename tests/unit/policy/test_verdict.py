@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
+import pytest
 from fakeheat import ArrayHeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,6 +44,7 @@ STAYS = {
     Reason.FAST_PATH,
     Reason.GROUP_LIMIT,
 }
+State = tuple[PageSet, Inputs, WatermarkSettings]
 TARGETS = 3
 """The last one is in no group."""
 
@@ -84,7 +87,7 @@ def groups_of(draw: st.DrawFn, tracked: PageSet) -> Groups | None:
 
 
 @st.composite
-def states(draw: st.DrawFn) -> tuple[PageSet, Inputs, WatermarkSettings]:
+def states(draw: st.DrawFn) -> State:
     """Pages on two nodes, more or less free memory, budget and limits."""
     n = draw(st.integers(1, 60))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -118,6 +121,17 @@ def states(draw: st.DrawFn) -> tuple[PageSet, Inputs, WatermarkSettings]:
     return tracked, inputs, knobs
 
 
+def over_states(holds: Callable[[State], None]) -> Callable[[int], None]:
+    """A test of a rule over random states, of which `make soak` draws more."""
+
+    @pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.soak)])
+    def test(count: int) -> None:
+        settings(max_examples=count)(given(states())(holds))()
+
+    test.__doc__ = holds.__doc__
+    return test
+
+
 def moves_of(plan: MigrationPlan) -> dict[int, tuple[Direction, int]]:
     """Page → where it goes."""
     return {
@@ -134,9 +148,8 @@ def verdicts(
     return [(page, policy.explain(inputs, page)) for page in single]
 
 
-@settings(max_examples=150, deadline=None)
-@given(states())
-def test_a_page_moves_where_its_verdict_says_and_stays_where_it_says_so(state) -> None:
+@over_states
+def test_a_page_moves_where_its_verdict_says_and_stays_where_it_says_so(state: State) -> None:
     tracked, inputs, knobs = state
     moves = moves_of(WatermarkPolicy(knobs).decide(inputs))
     for page, verdict in verdicts(tracked, inputs, knobs):
@@ -147,9 +160,8 @@ def test_a_page_moves_where_its_verdict_says_and_stays_where_it_says_so(state) -
     assert moves_of(WatermarkPolicy(knobs).decide(inputs)) == moves
 
 
-@settings(max_examples=150, deadline=None)
-@given(states())
-def test_the_terms_of_a_verdict_give_it(state) -> None:
+@over_states
+def test_the_terms_of_a_verdict_give_it(state: State) -> None:
     """Where the rule was asked, it says of the named victim what the verdict says."""
     tracked, inputs, knobs = state
     rule = Rule(knobs.margin, knobs.confidence)
@@ -161,9 +173,8 @@ def test_the_terms_of_a_verdict_give_it(state) -> None:
         assert verdict.terms.promotes == (verdict.direction is Direction.PROMOTE)
 
 
-@settings(max_examples=150, deadline=None)
-@given(states())
-def test_who_is_kept_out_by_the_budget_comes_in_with_more_of_it(state) -> None:
+@over_states
+def test_who_is_kept_out_by_the_budget_comes_in_with_more_of_it(state: State) -> None:
     tracked, inputs, knobs = state
     richer = dataclasses.replace(inputs, budget=PLENTY)
     free_of_limits = dataclasses.replace(knobs, max_moves_per_tick=65536)
@@ -173,9 +184,8 @@ def test_who_is_kept_out_by_the_budget_comes_in_with_more_of_it(state) -> None:
             assert policy.explain(richer, page).reason is not Reason.OVER_QUOTA
 
 
-@settings(max_examples=150, deadline=None)
-@given(states())
-def test_who_rests_after_a_move_is_told_so_whatever_else_holds(state) -> None:
+@over_states
+def test_who_rests_after_a_move_is_told_so_whatever_else_holds(state: State) -> None:
     tracked, inputs, knobs = state
     for page, verdict in verdicts(tracked, inputs, knobs):
         rests = bool(page.idle_s[0] < knobs.min_residency_s)
