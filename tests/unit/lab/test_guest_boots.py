@@ -21,7 +21,8 @@ STUCK = b"rcu: rcu_preempt kthread timer wakeup didn't happen for 5251 jiffies! 
 class Qemus:
     """In QEMU's place: those of `stuck` say so and wait to be ended, the next one answers."""
 
-    pid = 1
+    pid = 2**22 + 1
+    """Nobody's: what the process ran would be taken for QEMU's."""
 
     def __init__(self, stuck: int) -> None:
         self.stuck, self.started, self.ended = stuck, 0, 0
