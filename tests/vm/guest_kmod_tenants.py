@@ -31,11 +31,12 @@ from tierd._native import ffi, lib
 
 NEAR, FAR = 0, 1
 STUBBORN_MIB = 192
-ROOM = ("--size", "48M", "--hot-share", "0.25", "--rate", "60000")
+ROOM = ("--size", "48M", "--hot-share", "0.25", "--rate", "20000")
 """One of the others: 3072 hot pages."""
 LONGEST_S = 240
-SETTLED_S = 20
-"""Before the others come."""
+SETTLED_S = 60
+"""Before the others come. A refusal of 2 MiB of pinned memory takes a third of a second of an
+emulated processor, and all of it may be in the first plan."""
 LATER_S = 20
 """The mover's share of a processor is taken over so long, a minute after those that refuse came."""
 IO_URING_SETUP, IO_URING_REGISTER = 425, 427

@@ -15,10 +15,11 @@ What move_pages(2) answers (mm/migrate.c, do_pages_move), and what is made of it
 
 A memory policy is no answer of move_pages: `tierd.workloads.mappings` leaves bound mappings out.
 
-What lasts is tried again after `bounds.REREAD_NS`, what may pass after
-`PACING.upkeep_interval_ns`, and after each refusal for twice as long as before. A mapping of which
-`PACING.few_pages` were refused, and none moved meanwhile, is left alone as a whole. What failures
-leave a target of its budget is the account of `tierd.policy.limits.RateLimiter`.
+What lasts is tried again after `bounds.REREAD_NS`, what may pass after `PACING.upkeep_interval_ns`,
+and after each refusal for twice as long as before. A mapping of which `PACING.few_pages` of 4 KiB
+were refused, and none moved meanwhile, is left alone as a whole: one huge folio is enough, for to
+be refused costs as much as its move. What failures leave a target of its budget is the account of
+`tierd.policy.limits.RateLimiter`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ WORDS: Final[Mapping[int, str]] = {
     Fate.FAILED: "the kernel gave an error that tierd_move_errors_total counts",
 }
 RowArray = npt.NDArray[np.void]
+I64Array = npt.NDArray[np.int64]
 
 
 class _Rows:
@@ -101,11 +103,13 @@ class _Rows:
         return found
 
 
-def _by_mapping(spans: U64Array, page: U64Array) -> npt.NDArray[np.intp]:
-    """How many of `page`, uint64[n], are in each of `spans`, uint64[m, 2]; intp[m]."""
+def _by_mapping(spans: U64Array, page: U64Array, pages: I64Array) -> I64Array:
+    """Sums of `pages`, int64[n], of `page`, uint64[n], in each of `spans`, uint64[m, 2]."""
     at = np.searchsorted(spans[:, 0], page, side="right") - 1
-    at = at[(at >= 0) & (page < spans[at, 1])] if len(spans) else at[:0]
-    return np.bincount(at, minlength=len(spans))
+    if not len(spans):
+        return np.zeros(0, np.int64)
+    within = (at >= 0) & (page < spans[at, 1])
+    return np.bincount(at[within], pages[within], minlength=len(spans)).astype(np.int64)
 
 
 class Refusals:
@@ -127,7 +131,7 @@ class Refusals:
         self._space = space
         self._folios, self._mappings = _Rows(), _Rows()
         self._refused: Counter[int] = Counter()
-        """Folios refused since one moved, by the key of their mapping's first page."""
+        """Pages of 4 KiB refused since one moved, by the key of their mapping's first page."""
         self.retried: Counter[str] = Counter(moved=0, refused=0)
         self.dropped = 0
 
@@ -143,11 +147,15 @@ class Refusals:
         concerned = {key >> VPN_BITS for key in self._refused}
         concerned.update(np.unique(target_of(self._mappings.rows["start"])).tolist())
         concerned.update(np.unique(target[refused]).tolist())
+        pages = np.int64(1) << report.plan.order.astype(np.int64)
         for number in concerned:
             own = target == number
-            self._see_mappings(
-                number, page[own & moved], page[own & refused], fate[own & refused], now_ns
+            spans = self._mappings_of(number) | np.uint64(number << VPN_BITS)
+            good, bad = (
+                _by_mapping(spans, page[own & which], pages[own & which])
+                for which in (moved, refused)
             )
+            self._see_mappings(spans, good, bad, (page[own & refused], fate[own & refused]), now_ns)
         refused &= self._mappings.of(page)["until_ns"] == 0
         start = page[refused]
         self._hold(
@@ -200,11 +208,22 @@ class Refusals:
         return {"pages": self.pages(), "retried": dict(self.retried), "dropped": self.dropped}
 
     def _see_mappings(
-        self, number: int, moved: U64Array, refused: U64Array, fate: U8Array, now_ns: int
+        self,
+        spans: U64Array,
+        good: I64Array,
+        bad: I64Array,
+        refusals: tuple[U64Array, U8Array],
+        now_ns: int,
     ) -> None:
-        """Leave mappings of a target alone of which enough was refused and nothing moved."""
-        spans = self._mappings_of(number) | np.uint64(number << VPN_BITS)
-        good, bad = _by_mapping(spans, moved), _by_mapping(spans, refused)
+        """Leave mappings alone of which enough was refused and nothing moved.
+
+        Args:
+            spans: a target's mappings, uint64[m, 2] page keys.
+            good, bad: pages of each that moved, and that were refused.
+            refusals: the folios that were, and how.
+            now_ns: the time.
+        """
+        refused, fate = refusals
         for at in np.flatnonzero(good | bad).tolist():
             key = int(spans[at, 0])
             if good[at]:

@@ -281,3 +281,14 @@ def test_spans_without_what_is_left_alone(
     gone: list[tuple[int, int]], expected: list[tuple[int, int]]
 ):
     assert without([(10, 20), (30, 40)], gone) == expected
+
+
+def test_one_huge_folio_that_refuses_leaves_its_mapping_alone():
+    """A refusal of 2 MiB costs as much as its move: 64 of them would be a long wait for others."""
+    host = Host(Tenant(1, 2048, 40.0))
+    key = host.tenants[1].keys[512:513]
+    refused = report(key, Fate.BUSY, 1)
+    refused.plan.order[:] = 9
+    host.refusals.see(refused, host.now)
+    assert host.refusals.pages()["busy"] == 2048
+    assert not len(host.heat.hottest(1, 100))
