@@ -26,7 +26,6 @@ from tierd.sources.kmod.uapi import PageFlags, ScanFlags
 
 EACH = 512
 VPN = np.uint64((1 << 48) - 1)
-TARGET = 4
 ASKED = PageFlags.ANON | PageFlags.SHARED | PageFlags.PMD
 KINDS = {
     "private": (PageFlags.ANON, 0),
@@ -35,6 +34,8 @@ KINDS = {
     "huge": (PageFlags.ANON | PageFlags.PMD, 9),
 }
 """Flags and order of the folios in each part of the program's memory."""
+KINDS_OF_RECORDS = {"whole": ScanFlags(0), "brief": ScanFlags.BRIEF}
+"""Flags of the scan."""
 PROGRAM = """
 import ctypes, json, mmap, os, sys, time
 import numpy as np
@@ -110,8 +111,11 @@ def told_of(records: np.ndarray, first: int, step: int, count: int) -> dict[str,
     }
 
 
-def fields(control: Control, ring: Ring, flags: ScanFlags) -> dict[str, Any]:
-    """Parts of which a record said something else than it should, with these flags of the scan."""
+def fields(control: Control, ring: Ring, target: int, flags: ScanFlags) -> dict[str, Any]:
+    """Parts of which a record said something else than it should, with these flags of the scan.
+
+    `target`: a number that the ring has no records of.
+    """
     wrong: dict[str, Any] = {}
     with program() as (pid, first):
         control.scan_set(
@@ -124,13 +128,13 @@ def fields(control: Control, ring: Ring, flags: ScanFlags) -> dict[str, Any]:
             hot_nodes=range(64),
         )
         ranges = [(first[name], first[name] + EACH * (1 + (name == "huge"))) for name in KINDS]
-        control.target_add(TARGET, pid, sorted(ranges))
-        records = lab.Rounds(ring, TARGET).until(6, 120)
+        control.target_add(target, pid, sorted(ranges))
+        records = lab.Rounds(ring, target).until(6, 120)
         control.scan_set(hot_nodes=[1])
         lab.drain(ring)
         rounds = control.targets()[0].stats["rounds"]
-        beyond = lab.Rounds(ring, TARGET).until(rounds + 3, 120)
-        control.target_del(TARGET)
+        beyond = lab.Rounds(ring, target).until(rounds + 3, 120)
+        control.target_del(target)
     for name, (known, order) in KINDS.items():
         kept = known & PageFlags.PMD if ScanFlags.BRIEF in flags else known
         folios = (512, 2) if name == "huge" else (1, EACH)
@@ -147,8 +151,8 @@ def brief() -> Result:
     """Brief records say of nodes what others do, and nothing of what pages are."""
     with lab.module(), lab.tlbtick(), lab.connection() as control, lab.ring() as ring:
         wrong = {
-            name: fields(control, ring, flags)
-            for name, flags in (("whole", ScanFlags(0)), ("brief", ScanFlags.BRIEF))
+            name: fields(control, ring, target, flags)
+            for target, (name, flags) in enumerate(KINDS_OF_RECORDS.items(), 1)
         }
     return {"ok": not any(wrong.values()), "wrong": wrong}
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import time
@@ -21,6 +22,8 @@ from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.ring import Ring
 
 TARGET = 3
+NUMBERS = itertools.count(TARGET + 1)
+"""Of targets, each for the records of one run of a check."""
 CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 VPN = np.uint64((1 << 48) - 1)
 DEBT_NS = 20_000_000
@@ -90,6 +93,8 @@ def look(
     control: Control, ring: Ring, work: Hotset, sampling_interval_us: int, *, ppm: int, rounds: int
 ) -> tuple[Found, float]:
     """What the round after so many finds, and the budget that they needed."""
+    # The scanner may write the last records of a target after it was removed.
+    target = next(NUMBERS)
     pid = lab.scanner_pid()
     control.scan_set(
         period_us=400_000,
@@ -100,12 +105,12 @@ def look(
         sampling_interval_us=sampling_interval_us,
     )
     begun, before = time.monotonic_ns(), lab.cpu_ns(pid)
-    control.target_add(TARGET, work.pid, work.ranges)
-    lab.Rounds(ring, TARGET).until(rounds, 120)
+    control.target_add(target, work.pid, work.ranges)
+    lab.Rounds(ring, target).until(rounds, 120)
     spent = lab.cpu_ns(pid)
-    records = lab.Rounds(ring, TARGET).until(1, 120)
-    (target,) = control.targets()
-    control.target_del(TARGET)
+    records = lab.Rounds(ring, target).until(1, 120)
+    (known,) = control.targets()
+    control.target_del(target)
     needed_ppm = 1e6 * (lab.cpu_ns(pid) - before) / (time.monotonic_ns() - begun)
     seen = np.zeros(work.pages)
     last = (records["page"] & VPN).astype(np.int64) - work.first_vpn
@@ -115,10 +120,10 @@ def look(
     told = {
         "looks_at_hot": round(float(seen[hot].mean()), 3),
         "looks_at_others": round(float(seen[~hot].mean()), 3),
-        "accessed": target.stats["round_accessed"] / target.stats["round_pages"],
-        "interval_ms": target.stats["sampling_interval_ns"] / 1e6,
-        "period_ms": target.stats["period_ns"] / 1e6,
-        "round_cpu_ms": target.stats["round_cpu_ns"] / 1e6,
+        "accessed": known.stats["round_accessed"] / known.stats["round_pages"],
+        "interval_ms": known.stats["sampling_interval_ns"] / 1e6,
+        "period_ms": known.stats["period_ns"] / 1e6,
+        "round_cpu_ms": known.stats["round_cpu_ns"] / 1e6,
         "budget_ppm": ppm,
         "cpu_ms": (lab.cpu_ns(pid) - spent) / 1e6,
     }
