@@ -33,15 +33,22 @@ import numpy.typing as npt
 
 from tierd.core import bounds
 from tierd.core.migration import MOVED, Fate, MigrationResult, U8Array
-from tierd.core.pagekey import VPN_BITS, BoolArray, U64Array, target_of
+from tierd.core.pagekey import HUGE_PAGES, VPN_BITS, BoolArray, U64Array, target_of
 from tierd.core.tuning import PACING
 from tierd.hotness.table import HeatTable
 
 ROW: Final = np.dtype(
-    [("start", "u8"), ("end", "u8"), ("until_ns", "i8"), ("wait_ns", "i8"), ("fate", "u1")]
+    [
+        ("start", "u8"),
+        ("end", "u8"),
+        ("until_ns", "i8"),
+        ("wait_ns", "i8"),
+        ("probe", "u8"),
+        ("fate", "u1"),
+    ]
 )
 """Page keys [start, end); when it is tried again, 0: from now on; for how long it was left alone;
-how it was refused."""
+the page of a mapping by which it is tried again, 0: that is under way; how it was refused."""
 KEPT: Final = (Fate.REFUSED, Fate.BUSY, Fate.FAILED)
 WORDS: Final[Mapping[int, str]] = {
     Fate.REFUSED: "other processes map it, too, or the node is not in its process's cpuset",
@@ -84,6 +91,14 @@ class _Rows:
         """Rows that are forgotten."""
         gone, self.rows = self.rows[chosen], self.rows[~chosen]
         return gone
+
+    def probes(self, now_ns: int) -> RowArray:
+        """Rows to be tried again by one page, whose answer has as much time as they waited."""
+        due = (self.rows["until_ns"] <= now_ns) & (self.rows["probe"] > 0)
+        found = self.rows[due]
+        self.rows["until_ns"][due] = now_ns + found["wait_ns"]
+        self.rows["probe"][due] = 0
+        return found
 
     def due(self, now_ns: int) -> RowArray:
         """Rows whose time has come; each once."""
@@ -165,7 +180,16 @@ class Refusals:
             self._trim(rows)
 
     def release(self, now_ns: int) -> None:
-        """Let policies plan again what has waited long enough."""
+        """Let policies plan again what has waited long enough.
+
+        Of a mapping that is 2 MiB first, in which a page was refused: all of it may be refused
+        again. If no policy plans them, or they are gone, all of it is tried.
+        """
+        probes = self._mappings.probes(now_ns)
+        block = probes["probe"] & ~np.uint64(HUGE_PAGES - 1)
+        probes["start"] = np.maximum(probes["start"], block)
+        probes["end"] = np.minimum(probes["end"], block + np.uint64(HUGE_PAGES))
+        self._hold(probes, held=False)
         for rows in (self._folios, self._mappings):
             self._hold(rows.due(now_ns), held=False)
 
@@ -231,17 +255,20 @@ class Refusals:
                 self._hold(self._mappings.take(self._mappings.rows["start"] == key), held=False)
                 continue
             self._refused[key] += int(bad[at])
-            if self._refused[key] < PACING.few_pages:
+            start, end = spans[at : at + 1, 0], spans[at : at + 1, 1]
+            known, _ = self._mappings.known(start)
+            if self._refused[key] < PACING.few_pages and not len(known):
                 continue
             del self._refused[key]
-            start, end = spans[at : at + 1, 0], spans[at : at + 1, 1]
-            how = fate[(refused >= start) & (refused < end)][:1]
+            own = (refused >= start) & (refused < end)
+            how = fate[own][:1]
             # Mappings may have changed their bounds.
             rows = self._mappings.rows
             self._mappings.take(
                 (rows["start"] != key) & (rows["start"] < end) & (rows["end"] > key)
             )
             self._hold(self._mappings.refuse(start, end, how, now_ns), held=True)
+            self._mappings.rows["probe"][self._mappings.known(start)[0]] = refused[own][0]
             rows = self._folios.rows
             self._folios.take((rows["start"] >= start) & (rows["start"] < end))
 

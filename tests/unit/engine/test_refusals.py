@@ -292,3 +292,35 @@ def test_one_huge_folio_that_refuses_leaves_its_mapping_alone():
     host.refusals.see(refused, host.now)
     assert host.refusals.pages()["busy"] == 2048
     assert not len(host.heat.hottest(1, 100))
+
+
+def test_a_large_mapping_is_tried_again_by_a_part_of_it():
+    """All of it might be refused again, at the cost of moves."""
+    host = Host(Tenant(1, 16 * MIB, 40.0, 1, Fate.BUSY))
+    host.run(20 * BUSY_NS / S)
+    first, *more = [count for _, count in host.tenants[1].tried]
+    assert first > 512
+    assert more
+    assert max(more) <= 512
+
+
+def test_of_a_part_that_nobody_plans_all_is_tried():
+    host = Host(Tenant(1, 16 * MIB, 40.0))
+    keys = host.tenants[1].keys
+    host.refusals.see(report(keys[: 2 * PACING.few_pages], Fate.BUSY, 1), host.now)
+    host.refusals.release(host.now + BUSY_NS)
+    assert len(host.heat.hottest(1, 16 * MIB)) == 512
+    host.refusals.release(host.now + 2 * BUSY_NS - 1)
+    assert len(host.heat.hottest(1, 16 * MIB)) == 512
+    host.refusals.release(host.now + 2 * BUSY_NS)
+    assert len(host.heat.hottest(1, 16 * MIB)) == 16 * MIB
+
+
+def test_a_part_that_moves_lets_all_of_its_mapping_move():
+    host = Host(Tenant(1, 16 * MIB, 40.0))
+    keys = host.tenants[1].keys
+    host.refusals.see(report(keys[: 2 * PACING.few_pages], Fate.BUSY, 1), host.now)
+    host.refusals.release(host.now + BUSY_NS)
+    host.refusals.see(report(keys[:1], Fate.MOVED, 0), host.now + BUSY_NS)
+    assert len(host.heat.hottest(1, 16 * MIB)) >= 16 * MIB - 1
+    assert host.refusals.spans() == []
