@@ -201,6 +201,7 @@ class Service:
             self._signal_ns, self._given_up = self._clock(), self.components.tracking.given_up
         self._signal = name
         self.work.stopping = True
+        self.components.tracking.reads.stop()
         self.components.mover.stop()
 
     def _tell_end(self) -> None:

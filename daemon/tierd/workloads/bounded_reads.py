@@ -115,6 +115,7 @@ class BoundedReads:
         self._late: dict[int, tuple[Read, _Reader, int]] = {}
         self._cpu_ns = 0
         self.given_up = 0
+        self._stopped = False
 
     @property
     def late(self) -> frozenset[int]:
@@ -125,6 +126,10 @@ class BoundedReads:
     def cpu_ns(self) -> int:
         """CPU time of reads, but for those that were given up."""
         return self._cpu_ns + (0 if self._reader is None else self._reader.cpu_ns)
+
+    def stop(self) -> None:
+        """Make no further read: the service ends. A signal handler may call it."""
+        self._stopped = True
 
     def close(self) -> None:
         """End the thread that waits for reads."""
@@ -157,7 +162,7 @@ class BoundedReads:
             else:
                 answers[read.pid] = late[0]
         while left:
-            if len(self.late) >= self._limit:
+            if self._stopped or len(self.late) >= self._limit:
                 answers |= {read.pid: _refusal(read.pid) for read in left}
                 break
             found = self._make(left)

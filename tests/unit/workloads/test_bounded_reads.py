@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -177,3 +178,21 @@ def test_threads_of_reads_do_not_keep_the_process_from_ending(held: Callable[...
     with pytest.raises(NotAnsweringError):
         reads.one(2, "a", late)
     assert late.thread.daemon
+
+
+def test_after_the_stop_the_read_in_hand_is_the_last() -> None:
+    """Of many processes that get stuck at once, the end of the service waits for one."""
+    freed, begun = threading.Event(), []
+    reads = BoundedReads(0.05)
+
+    def stuck(pid: int) -> None:
+        begun.append(pid)
+        reads.stop()
+        freed.wait()
+
+    answers = reads.each([Read(pid, "maps", partial(stuck, pid)) for pid in range(1, 9)])
+    freed.set()
+    assert begun == [1]
+    assert reads.given_up == 1
+    assert all(isinstance(each, NotAnsweringError) for each in answers)
+    reads.close()
