@@ -5,8 +5,7 @@ A tenant of kind "shared" has a memfd that another process maps, too; "pinned" m
 with io_uring; "bound" memory has a policy (mbind(2)) that allows the far node only. Each of these
 has 192 MiB and uses all of it. The others are `hotset`, whose hot pages begin on the far node.
 What is told is the guest's seconds until nine tenths of their hot pages are near, with those that
-refuse watched and with the same processes unwatched: of one beside each kind, and of seven beside
-all three.
+refuse watched and with the same processes unwatched.
 """
 
 from __future__ import annotations
@@ -190,12 +189,6 @@ def beside(kind: str) -> lab.Result:
     return _judged(measured([kind], 1, watched=False), measured([kind], 1))
 
 
-def ten() -> lab.Result:
-    """Three that refuse, beside seven."""
-    kinds = ["shared", "pinned", "bound"]
-    return _judged(measured(kinds, 7, watched=False), measured(kinds, 7))
-
-
 def _judged(before: dict[str, Any], both: dict[str, Any]) -> lab.Result:
     return {
         "ok": before["ok"]
@@ -209,10 +202,7 @@ def _judged(before: dict[str, Any], both: dict[str, Any]) -> lab.Result:
     }
 
 
-CHECKS = {
-    **{kind: functools.partial(beside, kind) for kind in ("shared", "pinned", "bound")},
-    "ten": ten,
-}
+CHECKS = {kind: functools.partial(beside, kind) for kind in ("shared", "pinned", "bound")}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--stubborn":

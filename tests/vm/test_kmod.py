@@ -52,7 +52,7 @@ LONG = {
     "guest_kmod_torture.py": ("exits_often", "churn_long", "reload_often"),
     "guest_kmod_fuzz.py": ("netlink_long", "device_long"),
     "guest_kmod_fallback.py": ("fallback_often",),
-    "guest_kmod_tenants.py": ("shared", "pinned", "bound", "ten"),
+    "guest_kmod_tenants.py": ("shared", "pinned", "bound"),
 }
 """The same with more rounds, for `make soak`."""
 PARAMETERS = [(script, name) for script, names in CHECKS.items() for name in names]
