@@ -17,8 +17,8 @@ A memory policy is no answer of move_pages: `tierd.workloads.mappings` leaves bo
 
 What lasts is tried again after `bounds.REREAD_NS`, what may pass after `PACING.upkeep_interval_ns`,
 and after each refusal for twice as long as before. A mapping of which `PACING.few_pages` of 4 KiB
-were refused, and none moved meanwhile, is left alone as a whole: one huge folio is enough, for to
-be refused costs as much as its move. What failures leave a target of its budget is the account of
+were refused, and none moved meanwhile, is left alone as a whole: one huge folio is enough, because
+its refusal takes as long as its move. What failures leave a target of its budget is the account of
 `tierd.policy.limits.RateLimiter`.
 """
 
@@ -44,11 +44,12 @@ ROW: Final = np.dtype(
         ("until_ns", "i8"),
         ("wait_ns", "i8"),
         ("probe", "u8"),
+        ("probing", "?"),
         ("fate", "u1"),
     ]
 )
 """Page keys [start, end); when it is tried again, 0: from now on; for how long it was left alone;
-the page of a mapping by which it is tried again, 0: that is under way; how it was refused."""
+of a mapping: the page with which the retry begins, and whether it has begun; how it was refused."""
 KEPT: Final = (Fate.REFUSED, Fate.BUSY, Fate.FAILED)
 WORDS: Final[Mapping[int, str]] = {
     Fate.REFUSED: "other processes map it, too, or the node is not in its process's cpuset",
@@ -72,8 +73,10 @@ class _Rows:
         there[there] = self.rows["start"][at[there]] == start[there]
         return at[there], there
 
-    def refuse(self, start: U64Array, end: U64Array, fate: U8Array, now_ns: int) -> RowArray:
-        """New rows, ascending, of which those that were known wait for twice as long as before."""
+    def refuse(
+        self, start: U64Array, end: U64Array, fate: U8Array, now_ns: int, waited_ns: int = 0
+    ) -> RowArray:
+        """New rows, ascending, which wait for twice as long as known ones, and as `waited_ns`."""
         start, first = np.unique(start, return_index=True)
         new = np.zeros(len(start), ROW)
         new["start"], new["end"], new["fate"] = start, end[first], fate[first]
@@ -81,6 +84,7 @@ class _Rows:
         new["wait_ns"] = np.where(lasts, bounds.REREAD_NS, PACING.upkeep_interval_ns)
         known, which = self.known(start)
         new["wait_ns"][which] = np.maximum(2 * self.rows["wait_ns"][known], new["wait_ns"][which])
+        new["wait_ns"] = np.maximum(new["wait_ns"], 2 * waited_ns)
         new["wait_ns"] = np.minimum(new["wait_ns"], bounds.MAX_LEFT_ALONE_NS)
         new["until_ns"] = now_ns + new["wait_ns"]
         rest = np.delete(self.rows, known)
@@ -93,11 +97,12 @@ class _Rows:
         return gone
 
     def probes(self, now_ns: int) -> RowArray:
-        """Rows to be tried again by one page, whose answer has as much time as they waited."""
-        due = (self.rows["until_ns"] <= now_ns) & (self.rows["probe"] > 0)
+        """Rows whose wait is over and whose retry begins now; it has as long again to end."""
+        due = (self.rows["until_ns"] > 0) & (self.rows["until_ns"] <= now_ns)
+        due &= ~self.rows["probing"]
         found = self.rows[due]
         self.rows["until_ns"][due] = now_ns + found["wait_ns"]
-        self.rows["probe"][due] = 0
+        self.rows["probing"][due] = True
         return found
 
     def due(self, now_ns: int) -> RowArray:
@@ -125,6 +130,11 @@ def _by_mapping(spans: U64Array, page: U64Array, pages: I64Array) -> I64Array:
         return np.zeros(0, np.int64)
     within = (at >= 0) & (page < spans[at, 1])
     return np.bincount(at[within], pages[within], minlength=len(spans)).astype(np.int64)
+
+
+def _block(page: Any) -> Any:
+    """The first page of the 2 MiB that pages, uint64, are in."""
+    return page & ~np.uint64(HUGE_PAGES - 1)
 
 
 class Refusals:
@@ -182,11 +192,12 @@ class Refusals:
     def release(self, now_ns: int) -> None:
         """Let policies plan again what has waited long enough.
 
-        Of a mapping that is 2 MiB first, in which a page was refused: all of it may be refused
-        again. If no policy plans them, or they are gone, all of it is tried.
+        Of a mapping only the 2 MiB around one refused page are released first, because a retry of
+        all of it is costly. If nothing there is planned before the wait has passed again, the whole
+        mapping is released.
         """
         probes = self._mappings.probes(now_ns)
-        block = probes["probe"] & ~np.uint64(HUGE_PAGES - 1)
+        block = _block(probes["probe"])
         probes["start"] = np.maximum(probes["start"], block)
         probes["end"] = np.minimum(probes["end"], block + np.uint64(HUGE_PAGES))
         self._hold(probes, held=False)
@@ -204,6 +215,8 @@ class Refusals:
         """Why a page is left alone, and until when; "" if it is not."""
         for whole, rows in (("its mapping", self._mappings), ("it", self._folios)):
             row = rows.of(np.array([key], np.uint64))[0]
+            if row["probing"] and _block(row["probe"]) == _block(np.uint64(key)):
+                return ""
             if row["until_ns"] > now_ns:
                 rest_s = (int(row["until_ns"]) - now_ns) / 1e9
                 return (
@@ -256,19 +269,19 @@ class Refusals:
                 continue
             self._refused[key] += int(bad[at])
             start, end = spans[at : at + 1, 0], spans[at : at + 1, 1]
-            known, _ = self._mappings.known(start)
-            if self._refused[key] < PACING.few_pages and not len(known):
+            # Mappings may have changed their bounds.
+            rows = self._mappings.rows
+            before = rows[(rows["start"] < end) & (rows["end"] > key)]
+            if self._refused[key] < PACING.few_pages and not len(before):
                 continue
             del self._refused[key]
             own = (refused >= start) & (refused < end)
             how = fate[own][:1]
-            # Mappings may have changed their bounds.
-            rows = self._mappings.rows
-            self._mappings.take(
-                (rows["start"] != key) & (rows["start"] < end) & (rows["end"] > key)
-            )
-            self._hold(self._mappings.refuse(start, end, how, now_ns), held=True)
+            self._hold(before, held=False)
+            self._mappings.take((rows["start"] < end) & (rows["end"] > key))
+            row = self._mappings.refuse(start, end, how, now_ns, before["wait_ns"].max(initial=0))
             self._mappings.rows["probe"][self._mappings.known(start)[0]] = refused[own][0]
+            self._hold(row, held=True)
             rows = self._folios.rows
             self._folios.take((rows["start"] >= start) & (rows["start"] < end))
 

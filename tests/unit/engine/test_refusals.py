@@ -324,3 +324,39 @@ def test_a_part_that_moves_lets_all_of_its_mapping_move():
     host.refusals.see(report(keys[:1], Fate.MOVED, 0), host.now + BUSY_NS)
     assert len(host.heat.hottest(1, 16 * MIB)) >= 16 * MIB - 1
     assert host.refusals.spans() == []
+
+
+def test_a_mapping_that_is_split_while_it_waits_leaves_no_page_behind():
+    """mprotect or munmap of a part: what has no mapping that refuses is let go."""
+    tenant = Tenant(1, 8 * MIB, 40.0)
+    host = Host(tenant)
+    keys, half = tenant.keys, 4 * MIB
+    host.refusals.see(report(keys[: 2 * PACING.few_pages], Fate.BUSY, 1), host.now)
+    host.refusals.release(host.now + BUSY_NS)
+    tenant.mappings = 2
+    host.refusals.see(report(keys[:1], Fate.BUSY, 1), host.now + BUSY_NS)
+    assert host.refusals.spans() == [(int(keys[0]), int(keys[half]))]
+    assert sorted(host.heat.hottest(1, 8 * MIB).page) == sorted(keys[half:])
+    # It waits for twice as long as before.
+    host.refusals.release(host.now + 3 * BUSY_NS - 1)
+    assert len(host.heat.hottest(1, 8 * MIB)) == half
+
+
+def test_a_mapping_that_begins_elsewhere_than_before_is_known_still():
+    tenant = Tenant(1, 8 * MIB, 40.0)
+    host = Host(tenant)
+    keys = tenant.keys
+    host.refusals.see(report(keys[: 2 * PACING.few_pages], Fate.BUSY, 1), host.now)
+    host.refusals.release(host.now + BUSY_NS)
+    host.refusals._mappings_of = lambda _: tenant.spans() + np.array([100, 0], np.uint64)
+    host.refusals.see(report(keys[110:111], Fate.BUSY, 1), host.now + BUSY_NS)
+    assert host.refusals.spans() == [(int(keys[100]), int(keys[-1]) + 1)]
+
+
+def test_a_page_by_which_a_mapping_is_tried_again_is_not_told_to_be_left_alone():
+    host = Host(Tenant(1, 8 * MIB, 40.0))
+    keys = host.tenants[1].keys
+    host.refusals.see(report(keys[: 2 * PACING.few_pages], Fate.BUSY, 1), host.now)
+    host.refusals.release(host.now + BUSY_NS)
+    assert host.refusals.why(int(keys[1]), host.now + BUSY_NS) == ""
+    assert "its mapping" in host.refusals.why(int(keys[600]), host.now + BUSY_NS)
