@@ -72,7 +72,7 @@ void agent_end(struct agent_call *call);
 
 /* Whether an answer comes in time, or the agent has ended. */
 bool agent_answers(int fd, int timeout_ms);
-/* Whether an answer comes, or the agent has ended, before the agent sleeps for so long. */
+/* Wait for an answer or the agent's end; false once the agent has been asleep for so long. */
 bool agent_waited_for(int fd, const struct agent_call *call, int sleep_ms);
 
 /* agent.c */

@@ -46,7 +46,7 @@ uint64_t tierd_thread_cpu_ns(void)
 	return sys_thread_cpu_ns() + spent_ns;
 }
 
-/* What no call needs of it the kernel does not give. */
+/* Pages of it are allocated when they are first used. */
 static bool has_memory(int number)
 {
 	struct agent_call **call = &pool.call[number];
@@ -156,7 +156,7 @@ static int pick(int about)
 		if (agent->busy)
 			continue;
 		if (!has_memory(i) || (pool.started && agent->fd == -1 && !make(i)))
-			return -1;
+			continue; /* Another one may be there already. */
 		agent->busy = true;
 		agent->about = about;
 		return i;

@@ -144,7 +144,7 @@ plan's calls take a 50th of it."""
 ASLEEP_FRACTION: Final = 50
 """A reading sleeps if its thread was active for less than this part of the time."""
 SLOW_READ_TIMES: Final = 4
-"""A reading that is active is waited for so many times as long as one that sleeps."""
+"""Waits after which a reading that is active is given up, beside the first: 1.25 s in all."""
 READERS: Final = 16
 """Readings that are late at a time, each of which takes a thread; then no more are begun."""
 PROC_BYTES: Final = 16384

@@ -25,8 +25,8 @@ class Read(NamedTuple):
 
     Attributes:
         pid: whose files.
-        key: what is asked. An answer that came late is given to who asks the same again; with
-            None it is given to nobody.
+        key: names the question. A late answer is returned only to who asks with the same key; with
+            None to nobody.
         function: reads, and returns what it found, or raises an exception.
     """
 
@@ -101,7 +101,7 @@ class BoundedReads:
 
     Args:
         wait_s: a read that sleeps for between this and twice as long is given up for now. One that
-            is only slow is waited for `bounds.SLOW_READ_TIMES` as long.
+            uses a processor, or waits for it, is given up after `bounds.SLOW_READ_TIMES` more.
         limit: most reads that are late at a time; with so many, none is made.
 
     Attributes:
@@ -183,7 +183,10 @@ class BoundedReads:
 
     def _make(self, reads: Sequence[Read]) -> list[Any]:
         """Answers up to the first that is late."""
-        reader = self._reader or _Reader()
+        try:
+            reader = self._reader or _Reader()
+        except RuntimeError:  # There is no thread to be had: TasksMax=, or memory.
+            return [_refusal(read.pid, "no thread is left to read it") for read in reads]
         self._reader = reader
         reader.begin(reads)
         seen, times, active_ns = -1, 0, 0
@@ -210,8 +213,8 @@ class BoundedReads:
         return reader.answers
 
 
-def _refusal(pid: int) -> NotAnsweringError:
-    return NotAnsweringError(f"process {pid} does not answer: its memory maps are locked")
+def _refusal(pid: int, why: str = "its memory maps are locked") -> NotAnsweringError:
+    return NotAnsweringError(f"process {pid} does not answer: {why}")
 
 
 def late_agents() -> tuple[frozenset[int], int]:
