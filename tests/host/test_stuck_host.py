@@ -147,7 +147,7 @@ class Service:
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(ENOUGH_S)
         log = self.log.read_text()
-        print(f"SIGTERM to the end: {time.monotonic() - begun:.2f} s on a host that is shared")
+        print(f"SIGTERM to the end: {time.monotonic() - begun:.2f} s")
         assert status == 0, log
         assert "Traceback" not in log
         (told,) = re.findall(r"event=stopped given_up=(\d+) seconds=([\d.e-]+)", log)

@@ -190,12 +190,15 @@ def beside(kind: str) -> lab.Result:
 
 
 def _judged(before: dict[str, Any], both: dict[str, Any]) -> lab.Result:
+    tried = sum(both["results"].get(fate, 0) for fate in ("busy", "refused", "failed"))
     return {
         "ok": before["ok"]
         and both["ok"]
         # What a policy binds is not tried at all.
         and (sum(both["left_alone"]["pages"].values()) > 0) == (both["kinds"] != ["bound"])
-        and both["mover_share_after_a_minute"] <= 0.05,
+        and both["mover_share_after_a_minute"] <= 0.05
+        # All of it may be tried once, not again and again.
+        and tried <= 1.5 * (STUBBORN_MIB << 8),
         "ratio": round(both["seconds"] / before["seconds"], 3),
         "without": before,
         "with": both,

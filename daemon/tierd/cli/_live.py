@@ -78,7 +78,7 @@ def _matcher_lines(matched: Matched, least: str) -> Iterator[str]:
     if matched.small:
         counts.append(f"{matched.small} more below {least}")
     if matched.unjudged:
-        counts.append(f"{matched.unjudged} cannot be judged")
+        counts.append(f"of {matched.unjudged} it cannot be told")
     yield f"{indent}    {', '.join(counts)}"
     if matched.use != "part":
         yield from (f"        {_words(each)}" for each in matched.examples)
@@ -109,8 +109,8 @@ def warnings(found: Survey, config: Config) -> Iterator[str]:
         if matched.unjudged:
             which = ", and so denies" if matched.use == "deny" else ""
             yield (
-                f"{place}: cannot be judged of {_processes(matched.unjudged)}{which} "
-                f"({printable(matched.why)})"
+                f"{place}: for {_processes(matched.unjudged)} tierd cannot tell whether it matches"
+                f"{which} ({printable(matched.why)})"
             )
     yield from _unseen(found)
 
@@ -123,7 +123,7 @@ def _idle(matched: Matched, place: str, least: str) -> Iterator[str]:
         small = f", but {matched.small} with less than {least}" if matched.small else ""
         yield f"{place}: matches no process{small}"
     elif matched.watched == 0:
-        why = "another matcher denies them, or cannot be judged of them"
+        why = "another matcher denies them, or may deny them"
         if matched.use == "rule":
             why += ", or targets.match does not mean them, or an earlier rule does"
         yield f"{place}: none of its {_processes(matched.processes)} would be watched: {why}"

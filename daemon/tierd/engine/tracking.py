@@ -187,7 +187,7 @@ class Tracking:
 
     @property
     def unjudged(self) -> int:
-        """Processes that are left alone as a matcher cannot be judged of them."""
+        """Processes left alone, as it cannot be told whether a matcher matches them."""
         return len(self._registry.unjudged)
 
     @property

@@ -26,7 +26,7 @@ class Matching:
         Raises:
             TargetGoneError: the process ended meanwhile, or is not answered about.
             UnjudgeableError: the answer depends on what cannot be known. The process is left alone
-                then: a deny that cannot be judged denies, and so does a rule, as it may be one.
+                then: a deny or a rule that cannot be evaluated counts as a deny.
         """
         if any(deny.matches(process) for deny in self._config.deny):
             return None

@@ -58,7 +58,7 @@ class TargetRegistry:
     """The watched processes; `refresh` looks again.
 
     Attributes:
-        unjudged: processes that are left alone as a matcher cannot be judged of them, and why.
+        unjudged: processes left alone as it cannot be told whether a matcher matches them, and why.
         left_out: processes that matched at the last refresh but exceed the limit
             (or the numbers and descriptors that are left).
         events: the process event socket, or None where /proc is polled.

@@ -62,8 +62,8 @@ class Matched:
         groups: control groups that it names.
         processes: those it matches of at least `targets.min_rss`.
         small: those it matches of less.
-        watched: those that would be watched because of it; None for what lets nobody in.
-        unjudged: processes of at least `targets.min_rss` of which it cannot be judged.
+        watched: those that would be watched because of it; None for denies and parts.
+        unjudged: processes of at least `targets.min_rss` of which it cannot be told.
         why: of one of them.
         examples: the largest that it matches.
         rule: index of a rule that is no deny; -1 for all else.
@@ -91,7 +91,7 @@ class Survey:
         large: of at least `targets.min_rss`.
         watched: those the service would watch.
         over_limit: those that it would leave out, as `targets.limit` allows no more.
-        left_alone: those that it would not touch as a matcher cannot be judged of them → why.
+        left_alone: those it would not touch, as a matcher's answer about them is not known → why.
         not_answering: those whose files the kernel does not give out for now.
         not_read: those that were not asked, as too many did not answer.
         unseen: those of which this user sees the number only.

@@ -104,7 +104,7 @@ def test_each_matcher_says_whom_it_matches(proc: FakeProc, reads: BoundedReads) 
     assert warned(found, RULES) == [
         "targets.match any[2]: matches no process",
         "rule late: none of its 4 processes would be watched: another matcher denies them, or "
-        "cannot be judged of them, or targets.match does not mean them, or an earlier rule does",
+        "may deny them, or targets.match does not mean them, or an earlier rule does",
         "2 processes would be left out: targets.limit allows no more",
     ]
 
@@ -159,7 +159,7 @@ def test_a_program_that_is_hidden_is_not_judged_and_a_deny_of_it_denies(
     assert (found.matchers[0].processes, found.matchers[0].unjudged) == (4, 0)
     assert found.watched == 3
     told = warned(found, text)
-    assert "targets.deny[0]: cannot be judged of 1 process, and so denies" in told[-3]
+    assert "targets.deny[0]: for 1 process tierd cannot tell whether it matches, and so" in told[-3]
     assert told[-1].startswith("the programs of 1 process are hidden from this user")
     config = loads(text).targets
     registry = TargetRegistry(
@@ -215,7 +215,8 @@ def test_groups_of_another_namespace_are_told_of_as_not_known(
         "targets.match any[1]: whether the control group /kubepods.slice exists cannot be told "
         "from here: it may belong to another cgroup namespace"
     ) in told
-    assert any("targets.deny[1]: cannot be judged of 7 processes, and so denies" in x for x in told)
+    where = "targets.deny[1]: for 7 processes tierd cannot tell whether it matches, and so denies"
+    assert any(where in line for line in told)
     assert told[-1].startswith("this is a cgroup namespace of its own")
 
 

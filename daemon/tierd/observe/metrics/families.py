@@ -183,7 +183,7 @@ NOT_ANSWERING = _gauge(
 )
 UNJUDGED = _gauge(
     "tierd_targets_unjudged",
-    "Processes left alone, as a matcher cannot be judged of them.",
+    "Processes left alone, as tierd cannot tell whether a matcher matches them.",
 )
 GIVEN_UP = _counter(
     "tierd_reads_given_up_total",
