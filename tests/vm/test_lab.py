@@ -296,7 +296,7 @@ def test_no_qemu_outlives_tierd(number: signal.Signals) -> None:
 
 
 def shell_session(said: bytearray) -> int | None:
-    """Talk to a guest's shell; its status, None if the machine got stuck as it booted."""
+    """Talk to a guest's shell; its status, None if there was none: QEMU got stuck, or aborted."""
     pid, terminal = pty.fork()
     if pid == 0:
         command = tierd_lab("shell", "--machine", "flat")
@@ -318,7 +318,7 @@ def shell_session(said: bytearray) -> int | None:
             stuck = watch.stuck(int(qemu[0]) if qemu else 0, said.decode(errors="replace"))
     os.close(terminal)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return None if stuck else status
+    return status if booted else None
 
 
 def test_shell_has_a_terminal_and_hands_on_its_status() -> None:
