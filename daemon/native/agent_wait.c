@@ -8,10 +8,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "sys.h"
+#include "tierd_native.h"
 
 enum {
 	/* A call sleeps if the agent was active for less than this part of the time, and one that
@@ -34,43 +36,68 @@ bool agent_answers(int fd, int timeout_ms)
 	return ready == 1;
 }
 
-/*
- * Nanoseconds that an agent ran and waited for a processor, 0 if that is not known.
- * Source: /proc/PID/schedstat, Documentation/scheduler/sched-stats.rst.
- */
-static uint64_t activity_ns(const struct agent_call *call)
+/* The beginning of a file of a thread's; false if there is none. */
+static bool read_thread(int tid, const char *name, char *text, size_t size)
 {
-	unsigned long long ran, waited;
-	char path[40], text[96];
+	char path[40];
 	ssize_t got;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/schedstat", call->agent);
+	snprintf(path, sizeof(path), "/proc/%d/%s", tid, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd == -1)
-		return 0;
-	got = read(fd, text, sizeof(text) - 1);
+		return false;
+	got = read(fd, text, size - 1);
 	close(fd);
 	if (got <= 0)
-		return 0;
+		return false;
 	text[got] = '\0';
+	return true;
+}
+
+/*
+ * Nanoseconds that a thread ran and waited for a processor, 0 if that is not known.
+ * Source: /proc/PID/schedstat, Documentation/scheduler/sched-stats.rst.
+ */
+static uint64_t activity_ns(int tid)
+{
+	unsigned long long ran, waited;
+	char text[96];
+
+	if (!read_thread(tid, "schedstat", text, sizeof(text)))
+		return 0;
 	return sscanf(text, "%llu %llu", &ran, &waited) == 2 ? ran + waited : 0;
+}
+
+/* Whether it runs or waits for a processor now: its wait is counted only when it has ended. */
+static bool is_runnable(int tid)
+{
+	char text[96];
+	const char *state;
+
+	if (!read_thread(tid, "stat", text, sizeof(text)))
+		return false;
+	state = strrchr(text, ')');
+	return state != NULL && strncmp(state, ") R", 3) == 0;
+}
+
+int tierd_slept(int tid, uint64_t waited_ns, uint64_t *active_ns)
+{
+	const uint64_t before = *active_ns;
+
+	*active_ns = activity_ns(tid);
+	return *active_ns < before + waited_ns / SLEEPS && !is_runnable(tid);
 }
 
 bool agent_waited_for(int fd, const struct agent_call *call, int sleep_ms)
 {
-	const uint64_t least = (uint64_t)sleep_ms * 1000000 / SLEEPS;
-	uint64_t before = activity_ns(call);
+	uint64_t active_ns = activity_ns(call->agent);
 
 	for (int i = 0; i < SLOW; i++) {
-		uint64_t now;
-
 		if (agent_answers(fd, sleep_ms))
 			return true;
-		now = activity_ns(call);
-		if (now < before + least)
+		if (tierd_slept(call->agent, (uint64_t)sleep_ms * 1000000, &active_ns))
 			return false;
-		before = now;
 	}
 	return false;
 }

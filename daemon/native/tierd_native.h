@@ -200,6 +200,11 @@ size_t tierd_agents_late(int *about, size_t space, uint64_t *timeouts);
 /* CPU time of this thread, and of agents for it. */
 uint64_t tierd_thread_cpu_ns(void);
 /*
+ * Whether a thread of this host slept for all but a 50th of the last `waited_ns`. `*active_ns` is
+ * for the next call: how long it has run, and waited for a processor, in all.
+ */
+int tierd_slept(int tid, uint64_t waited_ns, uint64_t *active_ns);
+/*
  * move_pages(2) with MPOL_MF_MOVE. `nodes` NULL asks where pages are. `status` is
  * left untouched for pages that the kernel did not get to, or that were still to be
  * migrated when it gave up; a positive result is the number of those.

@@ -141,8 +141,6 @@ ANSWER_NS: Final = 500 * 10**6
 """Longest time for which the loop waits for an answer about a process that sleeps; for one that is
 only slow, and for DAMON's files, the native agents wait longer (daemon/native/agent_wait.c). A
 plan's calls take a 50th of it."""
-ASLEEP_FRACTION: Final = 50
-"""A reading sleeps if its thread was active for less than this part of the time."""
 SLOW_READ_TIMES: Final = 4
 """Waits after which a reading that is active is given up, beside the first: 1.25 s in all."""
 READERS: Final = 16

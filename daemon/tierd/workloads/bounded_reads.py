@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tierd._native import ffi, lib
@@ -46,18 +45,12 @@ class _Reader(threading.Thread):
         self._left = False
         self.answers: list[Any] = []
         self.cpu_ns = 0
+        self._active_ns = ffi.new("uint64_t *")
         self.start()
 
-    def activity_ns(self) -> int:
-        """How long the thread has run and waited for a processor; 0 if that is not known.
-
-        Source: /proc/PID/task/TID/schedstat, Documentation/scheduler/sched-stats.rst.
-        """
-        try:
-            words = Path(f"/proc/self/task/{self.native_id}/schedstat").read_text().split()
-        except OSError:
-            return 0
-        return int(words[0]) + int(words[1])
+    def slept(self, wait_s: float) -> bool:
+        """Whether the thread slept for nearly all of the last `wait_s`."""
+        return bool(lib.tierd_slept(self.native_id, int(wait_s * 1e9), self._active_ns))
 
     def begin(self, reads: Sequence[Read]) -> None:
         """Make these; `done` is released after the last."""
@@ -189,14 +182,13 @@ class BoundedReads:
             return [_refusal(read.pid, "no thread is left to read it") for read in reads]
         self._reader = reader
         reader.begin(reads)
-        seen, times, active_ns = -1, 0, 0
+        seen, times = -1, 0
         while not reader.done.acquire(timeout=self._wait_s):
             # Most reads are not waited for, and this costs as much as a short one.
-            before_ns, active_ns = active_ns, reader.activity_ns()
+            slept = reader.slept(self._wait_s)
             if len(reader.answers) > seen:
                 seen, times = len(reader.answers), 0
                 continue
-            slept = active_ns - before_ns < self._wait_s * 1e9 / bounds.ASLEEP_FRACTION
             times += 1
             if not slept and times < bounds.SLOW_READ_TIMES:
                 continue

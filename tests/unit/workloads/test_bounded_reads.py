@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tierd._native import ffi, lib
 from tierd.core import bounds
 from tierd.core.errors import NotAnsweringError, TargetGoneError
 from tierd.workloads.bounded_reads import BoundedReads, Read, _Reader
@@ -124,16 +129,17 @@ class Active(Held):
 def test_one_that_is_only_slow_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs for longer than one may sleep; the looks at its activity are what is counted."""
     reads, slow = BoundedReads(5 * WAIT_S), Active("it came")
-    looks, activity_ns = [], _Reader.activity_ns
+    looks, slept = [], _Reader.slept
 
-    def looked(reader: _Reader) -> int:
-        looks.append(activity_ns(reader))
+    def looked(reader: _Reader, wait_s: float) -> bool:
+        looks.append(slept(reader, wait_s))
         if len(looks) == bounds.SLOW_READ_TIMES:
             slow.go.set()
         return looks[-1]
 
-    monkeypatch.setattr(_Reader, "activity_ns", looked)
+    monkeypatch.setattr(_Reader, "slept", looked)
     assert reads.one(2, "a", slow) == "it came"
+    assert not any(looks)
     assert (reads.given_up, reads.late) == (0, frozenset())
 
 
@@ -141,9 +147,9 @@ def test_one_that_never_ends_is_given_up_though_it_is_active(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reads, slow, looks = BoundedReads(5 * WAIT_S), Active(), []
-    activity_ns = _Reader.activity_ns
+    slept = _Reader.slept
     monkeypatch.setattr(
-        _Reader, "activity_ns", lambda reader: looks.append(1) or activity_ns(reader)
+        _Reader, "slept", lambda reader, wait_s: looks.append(1) or slept(reader, wait_s)
     )
     with pytest.raises(NotAnsweringError):
         reads.one(2, "a", slow)
@@ -196,3 +202,23 @@ def test_after_the_stop_the_read_in_hand_is_the_last() -> None:
     assert reads.given_up == 1
     assert all(isinstance(each, NotAnsweringError) for each in answers)
     reads.close()
+
+
+def test_a_thread_that_sleeps_is_told_from_one_that_waits_for_a_processor() -> None:
+    """A stopped process sleeps; one that turns is active, also while it gets no processor."""
+    active_ns = ffi.new("uint64_t *")
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as turns:
+        try:
+            until(lambda: not lib.tierd_slept(turns.pid, 0, active_ns))
+            # More than it can have been active: that it is runnable is what tells.
+            assert not lib.tierd_slept(turns.pid, 10**15, active_ns)
+            turns.send_signal(signal.SIGSTOP)
+            until(lambda: lib.tierd_slept(turns.pid, 10**15, active_ns))
+        finally:
+            turns.kill()
+
+
+def until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
