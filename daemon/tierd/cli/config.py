@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--live",
         action="store_true",
         help="with check: also say which processes of this host each matcher matches now; one that "
-        "matches none is told of, and is no error",
+        "matches none is a warning, and no error",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
