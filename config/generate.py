@@ -50,6 +50,7 @@ Replace the next line with one [[rule]] table per rule; the first that matches a
   fast_min = "30%"
   fast_max = "80%"
   rate_limit = "50MB/s\"""",
+    "heat.memory": 'For example:\n  memory = "1GiB"',
     "targets.match": """\
 For example:
   match = { any = [ { exe = "redis-server" }, { cgroup = "/kubepods.slice" } ] }
@@ -128,7 +129,8 @@ def example_file() -> str:
                 continue
             example = comment(EXAMPLES[name]) if name in EXAMPLES else ""
             parts.append(comment(made.doc) + example)
-            parts.append(f"{key} = {toml_value(values[key])}\n")
+            # What may be left out has no default to show.
+            parts.append(f"{key} = {toml_value(values[key])}\n" if key in values else "")
     parts.append(f"\n[topology]\n{comment(EXAMPLES['topology.tiers'])}tiers = []\n")
     for key in ("exclude", "gpu_nodes"):
         made = options_of(TopologyOverrides)[key][1]

@@ -17,6 +17,7 @@ from madeup_host import two_tiers
 from madeup_module import FIRST_VPN, MadeUpModule, Pages
 
 from tierd.config.model import Config
+from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import U64Array
@@ -73,7 +74,10 @@ class Host:
         self.skipped = 0
         self._at = 0
         self.heat = RecordingHeat(
-            recorder.take, capacity_pages=config.heat.memory_bytes // 24, half_life_s=5.0
+            recorder.take,
+            # On whatever host it is made.
+            capacity_pages=bounds.HEAT_LEAST_BYTES // bounds.HEAT_BYTES_PER_PAGE,
+            half_life_s=5.0,
         )
         self.module = MadeUpModule(pages, self.now)
 

@@ -101,7 +101,10 @@ class MadeUpHost(AccessSource):
         self.huge = {t: bool(self.random.random() < 0.5) and huge for t in range(targets)}
         self.heat = RecordingHeat(
             recorder.take if recorder is not None else lambda op: None,
-            capacity_pages=min(config.heat.memory_bytes // bounds.HEAT_BYTES_PER_PAGE, heat_pages),
+            capacity_pages=min(
+                (config.heat.memory_bytes or bounds.HEAT_LEAST_BYTES) // bounds.HEAT_BYTES_PER_PAGE,
+                heat_pages,
+            ),
             half_life_s=config.heat.half_life_ns / 1e9,
         )
         self.service = Service(

@@ -147,7 +147,12 @@ class TargetsConfig:
 class HeatConfig:
     """[heat]: the table of page heat."""
 
-    memory_bytes: int = option(size("1MiB", "64GiB"), "64MiB", "Memory the heat table may take.")
+    memory_bytes: int | None = option(
+        Optional(size("1MiB", "64GiB")),
+        None,
+        "Memory the heat table may take. Left out: a 2048th of the host's memory at the start, "
+        "64MiB at least.",
+    )
     half_life_ns: int = option(
         duration("100ms", "1h"), "5s", "Time after which an access counts half."
     )

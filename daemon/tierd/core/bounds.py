@@ -48,6 +48,11 @@ THRESHOLD_HISTORY: Final = 600
 # Heat.
 HEAT_BYTES_PER_PAGE: Final = 24
 """Bytes of the heat table for a page: 1.25 slots of 18.25 bytes (daemon/native/heat_table.c)."""
+HEAT_FRACTION: Final = 1 / 2048
+"""Part of the host's memory that the heat table may take, unless a configuration says how much: one
+page in twelve, the hottest, or all of them where they are 2 MiB."""
+HEAT_LEAST_BYTES: Final = 64 << 20
+"""As much of it a small host allows."""
 HEAT_FOLIOS: Final = 1024
 """First size of a buffer of folios, which grows."""
 PATTERN_REGIONS: Final = 1 << 16

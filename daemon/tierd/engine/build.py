@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,9 +134,17 @@ def make_fast_path(
     )
 
 
+def heat_bytes(config: Config) -> int:
+    """What the heat table may take, of this host's memory where the configuration does not say."""
+    if config.heat.memory_bytes is not None:
+        return config.heat.memory_bytes
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(bounds.HEAT_LEAST_BYTES, int(host_bytes * bounds.HEAT_FRACTION))
+
+
 def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
     """The heat table; what changes it is recorded where there is a recorder."""
-    capacity_pages = config.heat.memory_bytes // bounds.HEAT_BYTES_PER_PAGE
+    capacity_pages = heat_bytes(config) // bounds.HEAT_BYTES_PER_PAGE
     half_life_s = config.heat.half_life_ns / 1e9
     if recorder is None:
         return HeatTable(

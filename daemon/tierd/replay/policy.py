@@ -190,7 +190,7 @@ class Replay:
 
     def _world(self, old: Config, new: Config) -> World:
         memory, half_life_ns = new.heat.memory_bytes, new.heat.half_life_ns
-        pages = memory // bounds.HEAT_BYTES_PER_PAGE
+        pages = None if memory is None else memory // bounds.HEAT_BYTES_PER_PAGE
         return World(
             memory_bytes=self._memory_bytes,
             capacity_pages=None if memory == old.heat.memory_bytes else pages,

@@ -44,7 +44,7 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
     assert loaded.targets.match == matchers.Combined("all")
     assert loaded.sources.order == ("neoprof", "scan", "idlepage", "pmu", "damon")
     assert loaded.sources.damon.aggregation_interval_ns == 400_000_000
-    assert loaded.heat.memory_bytes == 64 << 20
+    assert loaded.heat.memory_bytes is None
     assert loaded.policy.low_watermark == 0.02
     assert loaded.policy.migration_cooldown_ns == 10_000_000_000
     assert loaded.migration.rate_limit_bytes_per_s == 200_000_000
