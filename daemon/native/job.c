@@ -139,6 +139,39 @@ static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)
 	return pages;
 }
 
+/*
+ * Where so many pages were refused and none moved, the others are most likely of the same mapping,
+ * and a refusal costs as much as a move. What is left untried here is planned again, but for
+ * mappings that refuse.
+ */
+static void give_up(struct tierd_mover *mover, struct tierd_job *job, uint32_t target)
+{
+	for (size_t i = 0; i < job->n; i++) {
+		if (key_target(job->page[i]) != target || !job_is_waiting(mover, job, i))
+			continue;
+		if (job->fate[i] == TIERD_BUSY)
+			job_count_error(job, i, EBUSY);
+		job->tries[i] = TRIES_ENDED;
+	}
+}
+
+static void count_refused(struct tierd_mover *mover, struct tierd_job *job,
+			  const struct tierd_process *process)
+{
+	const struct batch *batch = &mover->batch;
+	uint32_t *refused = &job->refused[process - job->process];
+
+	for (size_t i = 0; i < batch->n; i++) {
+		if (batch->fate[i] == TIERD_MOVED)
+			*refused = 0;
+		else if (batch->fate[i] == TIERD_BUSY || batch->fate[i] == TIERD_REFUSED ||
+			 batch->fate[i] == TIERD_FAILED)
+			*refused += folio_bytes(job->order[batch->item[i]]) / PAGE_BYTES;
+	}
+	if (*refused >= mover->tuning.give_up_pages)
+		give_up(mover, job, process->target);
+}
+
 /* Slower is believed sooner than faster, but one late call is not the rule. */
 static void learn_speed(struct tierd_mover *mover, double ns_per_page)
 {
@@ -185,6 +218,8 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 		batch_settle_open(batch, ESRCH);
 	}
 	pages = write_down(mover, job);
+	if (job->refused != NULL && job->pass == 0 && process != NULL)
+		count_refused(mover, job, process);
 	bucket_take(&mover->bytes, (double)(pages * PAGE_BYTES), sys_monotonic_ns());
 	if (call_ns > 0) {
 		learn_speed(mover, (double)call_ns / (double)open);

@@ -110,6 +110,11 @@ struct tierd_job {
 	size_t n;
 	const struct tierd_process *process;
 	size_t processes;
+	/*
+	 * 4 KiB pages of each process that were refused since one moved; after give_up_pages
+	 * the rest of its folios are left untried. NULL: that is not counted.
+	 */
+	uint32_t *refused;
 	uint8_t *fate;
 	int16_t *node;
 	uint8_t *tries;
@@ -131,6 +136,7 @@ struct tierd_mover;
 /* Constants of tierd.core.tuning; what each means is said there. */
 struct tierd_mover_tuning {
 	uint64_t call_target_ns;
+	uint64_t give_up_pages;
 	uint64_t cpu_credit_ns;
 	uint64_t backoff_ns;
 	uint64_t backoff_factor;

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fake_kernel
 from fake_kernel import Run
 
+from tierd.core import bounds
 from tierd.core.migration import Fate
 
 PAGE = 4096
@@ -115,6 +116,37 @@ def test_a_busy_page_behind_a_refused_one_stops_neither(native: Any) -> None:
     run = Run(native, list(range(10)), [1] * 10, retries=1)
     assert run.fates() == {"MOVED": 7, "BUSY": 1, "GONE": 1, "REFUSED": 1}
     assert run.errors == {errno.EBUSY: 1, errno.EACCES: 1, errno.ENOENT: 1}
+
+
+@pytest.mark.parametrize(
+    ("busy", "error", "fate"), [(10**6, 0, "BUSY"), (0, errno.EACCES, "REFUSED")]
+)
+def test_a_process_that_refuses_is_given_up_and_others_are_not(
+    native: Any, busy: int, error: int, fate: str
+) -> None:
+    """What is left costs nothing, and nothing is tried again that was busy throughout."""
+    stuck, others = 20_000, 500
+    native.lib.fake_reset(stuck + others)
+    for page in range(stuck):
+        native.lib.fake_page(page, 0, busy, error)
+    target = [1] * stuck + [0] * others
+    run = Run(native, list(range(stuck + others)), [1] * len(target), target=target)
+    tried = run.fates()[fate]
+    # The batch in which it is given up is carried out to its end.
+    assert bounds.REFUSED_IN_A_ROW <= tried < 3 * bounds.REFUSED_IN_A_ROW
+    assert run.fates() == {fate: tried, "NOT_TRIED": stuck - tried, "MOVED": others}
+    assert (run.fate[stuck:] == Fate.MOVED).all()
+    assert run.errors == {error or errno.EBUSY: tried}
+    assert run.retries == 0
+
+
+def test_a_process_of_which_some_pages_move_is_not_given_up(native: Any) -> None:
+    native.lib.fake_reset(20_000)
+    for page in range(20_000):
+        if page % (bounds.REFUSED_IN_A_ROW // 2):
+            native.lib.fake_page(page, 0, 0, errno.EACCES)
+    run = Run(native, list(range(20_000)), [1] * 20_000)
+    assert run.fates() == {"MOVED": 40, "REFUSED": 19_960}
 
 
 def test_destinations_that_alternate_each_get_their_pages(native: Any) -> None:
