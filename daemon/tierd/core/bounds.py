@@ -84,9 +84,9 @@ PING_PONG_WINDOW_NS: Final = 60 * 10**9
 """Time within which a page that moves twice is counted as ping-pong."""
 NATIVE_CALL_NS: Final = 50 * 10**6
 """Longest call of the mover or step of the promoter: signals, stop and hold wait for it."""
-REFUSED_IN_A_ROW: Final = 1024
+REFUSED_IN_A_ROW: Final = 512
 """4 KiB pages of a process that the kernel refuses one after another, after which the rest of its
-pages in a plan is not tried: two huge folios."""
+pages in a plan is not tried: a huge folio, or what is tried of a mapping that refused before."""
 MOVER_SLICE_NS: Final = 5 * 10**6
 """Time after which the mover returns to the promoter."""
 OUTCOMES_AT_ONCE: Final = 8192
@@ -151,6 +151,8 @@ only slow, and for DAMON's files, the native agents wait longer (daemon/native/a
 plan's calls take a 50th of it."""
 SLOW_READ_TIMES: Final = 4
 """Waits after which a reading that is active is given up, beside the first: 1.25 s in all."""
+READS_NS: Final = 5 * 10**9
+"""Time after which no further reading of the same round is begun: a twelfth of the watchdog's."""
 READERS: Final = 16
 """Readings that are late at a time, each of which takes a thread; then no more are begun."""
 PROC_BYTES: Final = 16384

@@ -10,6 +10,7 @@ thread will do (for calls that no signal ends see daemon/native/agent.c).
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -96,13 +97,21 @@ class BoundedReads:
         wait_s: a read that sleeps for between this and twice as long is given up for now. One that
             uses a processor, or waits for it, is given up after `bounds.SLOW_READ_TIMES` more.
         limit: most reads that are late at a time; with so many, none is made.
+        round_s: of the reads that are asked for together, those are made that begin within so long,
+            so that many slow ones do not stop the loop. The others are refused until next time.
 
     Attributes:
         given_up: reads that had no answer in time, since the start.
     """
 
-    def __init__(self, wait_s: float = bounds.ANSWER_NS / 2e9, limit: int = bounds.READERS) -> None:
+    def __init__(
+        self,
+        wait_s: float = bounds.ANSWER_NS / 2e9,
+        limit: int = bounds.READERS,
+        round_s: float = bounds.READS_NS / 1e9,
+    ) -> None:
         self._wait_s = wait_s
+        self._round_s = round_s
         self._limit = limit
         self._reader: _Reader | None = None
         self._late: dict[int, tuple[Read, _Reader, int]] = {}
@@ -154,11 +163,12 @@ class BoundedReads:
                 left.append(read)
             else:
                 answers[read.pid] = late[0]
+        end_s = time.monotonic() + self._round_s
         while left:
             if self._stopped or len(self.late) >= self._limit:
                 answers |= {read.pid: _refusal(read.pid) for read in left}
                 break
-            found = self._make(left)
+            found = self._make(left, end_s)
             answers |= {read.pid: each for read, each in zip(left, found, strict=False)}
             left = left[len(found) :]
         return [answers[read.pid] for read in reads]
@@ -174,8 +184,8 @@ class BoundedReads:
         same = read.key is not None and before.key == read.key
         return (reader.answers[place],) if same else None
 
-    def _make(self, reads: Sequence[Read]) -> list[Any]:
-        """Answers up to the first that is late."""
+    def _make(self, reads: Sequence[Read], end_s: float) -> list[Any]:
+        """Answers up to the first that is late; after `end_s` refusals of the rest as well."""
         try:
             reader = self._reader or _Reader()
         except RuntimeError:  # There is no thread to be had: TasksMax=, or memory.
@@ -186,11 +196,11 @@ class BoundedReads:
         while not reader.done.acquire(timeout=self._wait_s):
             # Most reads are not waited for, and this costs as much as a short one.
             slept = reader.slept(self._wait_s)
+            over = time.monotonic() >= end_s
             if len(reader.answers) > seen:
-                seen, times = len(reader.answers), 0
-                continue
+                seen, times = len(reader.answers), -1
             times += 1
-            if not slept and times < bounds.SLOW_READ_TIMES:
+            if not over and (times == 0 or (not slept and times < bounds.SLOW_READ_TIMES)):
                 continue
             place = reader.leave()
             if place == len(reads):  # the last answer came in this moment
@@ -201,7 +211,8 @@ class BoundedReads:
             self._late[reads[place].pid] = reads[place], reader, place
             self._reader, self._cpu_ns = None, self.cpu_ns
             self.given_up += 1
-            return [*reader.answers[:place], _refusal(reads[place].pid)]
+            rest = [_refusal(read.pid, "others were slow") for read in reads[place + 1 :] if over]
+            return [*reader.answers[:place], _refusal(reads[place].pid), *rest]
         return reader.answers
 
 

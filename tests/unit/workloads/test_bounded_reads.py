@@ -158,6 +158,23 @@ def test_one_that_never_ends_is_given_up_though_it_is_active(
     assert len(looks) == 1 + bounds.SLOW_READ_TIMES
 
 
+def test_a_round_that_takes_long_leaves_the_rest_to_the_next_one(
+    held: Callable[..., Held],
+) -> None:
+    """Where each of many reads takes a second, the loop goes on after a few."""
+    reads = BoundedReads(WAIT_S, round_s=0.0)
+    slow, made = held(), []
+    asked = [Read(1, "a", slow), *(Read(pid, "a", partial(made.append, pid)) for pid in (2, 3))]
+    first = reads.each(asked)
+    assert [type(each) for each in first] == 3 * [NotAnsweringError]
+    assert made == []
+    assert reads.given_up == 1
+    assert reads.late == {1}
+    slow.end()
+    assert reads.each(asked) == ["late", None, None]
+    assert made == [2, 3]
+
+
 def test_with_as_many_late_as_there_may_be_none_is_asked(held: Callable[..., Held]) -> None:
     reads, late = BoundedReads(WAIT_S, limit=2), [held(), held()]
     for pid, each in enumerate(late):
