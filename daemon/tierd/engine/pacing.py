@@ -8,7 +8,7 @@ intervals gives the time of a few reports instead, and a source that warms up it
 
 Reset to `loop.interval` by: a phase change; a node that is short of free memory; targets whose
 pages have not been found yet; a policy that measures the effect of a change; a group whose rate
-limit defers moves; a burst of refused promotions, for a few ticks.
+limit defers moves; a new target; a burst of refused promotions, for a few ticks.
 
 `TickPacer.must_tick` ends an interval early: a burst of refused promotions, a phase change, a
 source whose ring fills up, a node that is short of free memory, or promotions that wait because the
@@ -40,7 +40,7 @@ class Findings:
         report_ns: time between two reports of the source; 0: it makes none at intervals.
         settled: the fast path promotes, and has demotion candidates.
         looks: scans find phase changes.
-        walked: the node of every page is known.
+        walked: the node of every page is known, and no target is new.
         free: the policy measures nothing, and no group's rate limit defers moves.
         moved: the hot set has moved.
         short: a node that pages are demoted from has less free than it must have.
@@ -81,11 +81,15 @@ class TickPacer:
         """So many more ticks come at `loop.interval`, after many refusals."""
         self._usage_ns = 0
         """When free memory is read again."""
+        self._targets: frozenset[tuple[int, int]] = frozenset()
+        """Numbers and pids of the targets at the end of the last tick."""
 
     def pause_ns(self, loop: LoopConfig, components: Components, tick: TickRecord | None) -> int:
         """Time from the start of the last tick to that of the next one."""
         source, fast_path = components.sources.active, components.fast_path
         scans, stats = isinstance(source, EventDrivenSource), _native(components)
+        tracking, before = components.tracking, self._targets
+        self._targets = frozenset(tracking.pids.items())
         return self.next_pause(
             Findings(
                 tick_ns=loop.interval_ns,
@@ -94,7 +98,7 @@ class TickPacer:
                 report_ns=0 if source is None else source.report_ns,
                 settled=fast_path is not None and fast_path.settled,
                 looks=scans,
-                walked=components.tracking.all_walked,
+                walked=tracking.all_walked and self._targets <= before,
                 # Without a fast path, or before the first tick, ticks do all the work.
                 free=fast_path is not None
                 and tick is not None

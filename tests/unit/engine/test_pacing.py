@@ -77,7 +77,7 @@ class Host:
         self.components: Any = SimpleNamespace(
             fast_path=steering,
             sources=SimpleNamespace(active=self.source),
-            tracking=SimpleNamespace(all_walked=True),
+            tracking=SimpleNamespace(all_walked=True, pids={}),
             policy=WatermarkPolicy(watermarks()),
             read_usage=lambda tiers: self.usage,
         )
@@ -111,6 +111,18 @@ def test_it_doubles_while_there_is_nothing_to_do_and_has_a_bound() -> None:
     assert pauses(host, cadence, 4) == [1000, 1800, 1800, 1800]
     assert cadence.pause_ns(LOOP, host.components, busy) == LOOP.interval_ns
     assert pauses(host, cadence, 1) == [1000]
+
+
+def test_a_new_target_is_not_left_waiting_for_a_loop_that_rests() -> None:
+    """One that ends, or that was there, changes nothing; a number may be used again."""
+    host, cadence = Host(), TickPacer()
+    host.components.tracking.pids = {0: 100, 1: 101}
+    assert pauses(host, cadence, 4) == [500, 1000, 1800, 1800]
+    del host.components.tracking.pids[1]
+    assert pauses(host, cadence, 1) == [1800]
+    for number, pid in ((1, 102), (2, 103), (1, 104)):
+        host.components.tracking.pids[number] = pid
+        assert pauses(host, cadence, 3) == [500, 1000, 1800]
 
 
 def test_rules_and_known_traffic_do_not_end_the_back_off() -> None:
