@@ -24,7 +24,7 @@ struct tierd_hot_record {
 	uint16_t count;
 };
 
-/* Why a decision came out as it did: tierd.core.reasons.Reason, number for number. */
+/* Why a decision came out as it did: tierd.core.migration.Reason, number for number. */
 enum tierd_reason {
 	TIERD_HOTTER = 0,
 	TIERD_MAKES_ROOM = 1,

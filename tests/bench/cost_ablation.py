@@ -35,9 +35,9 @@ from tierd.core.tuning import COST, FEEDBACK, REGRESSION, TRIAL
 from tierd.hotness import pattern
 from tierd.policy import demand, pageset
 from tierd.policy.cost_decision import CostRound
+from tierd.policy.demand import ResidualLoad
 from tierd.policy.placement import Search
 from tierd.policy.regression_window import RegressionWindow
-from tierd.policy.residual_load import ResidualLoad
 
 
 def _as_told(_: ResidualLoad, model: Any, known: Any, *__: object) -> Any:

@@ -26,9 +26,8 @@ from tierd.core.tiermap import MemoryKind, NodeUsage
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy
-from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.inputs import Inputs, LoadSource, Policy, Traffic
 from tierd.policy.limits import Budget
-from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkPolicy
 
 TICKS = 9

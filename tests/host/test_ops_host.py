@@ -382,7 +382,7 @@ def test_a_hang_up_while_it_starts_is_a_reload_once_it_runs(tmp_path: Path) -> N
 def test_no_thread_keeps_a_capability_that_it_has_no_use_for(host: Host) -> None:
     """Those that talk to clients have none; the loop's has what its sources may need again."""
     from tierd.config.model import Config
-    from tierd.core.capabilities import NUMBERS
+    from tierd.core.process import NUMBERS
     from tierd.engine.process import needed
 
     assert host.process is not None

@@ -20,9 +20,8 @@ from tierd.core.tiermap import NodeUsage
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy
-from tierd.policy.inputs import Inputs
+from tierd.policy.inputs import Inputs, LoadSource, Traffic
 from tierd.policy.limits import Budget
-from tierd.policy.traffic import LoadSource, Traffic
 
 FOLIO = 512
 TICK_S = 1.0

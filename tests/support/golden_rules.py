@@ -19,8 +19,7 @@ from tierd.core.migration import MigrationPlan
 from tierd.engine.pacing import Findings
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.tick_record import TickRecord
-from tierd.replay.phase import AGE, BURST, PACER
-from tierd.replay.scan import CONTROLLER
+from tierd.replay.scan import AGE, BURST, CONTROLLER, PACER
 from tierd.sources.scan_records import ScanSummary
 
 MS, S = 10**6, 10**9

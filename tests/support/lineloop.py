@@ -24,8 +24,7 @@ from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import Measured, TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
-from tierd.policy.inputs import Policy
-from tierd.policy.traffic import Traffic
+from tierd.policy.inputs import Policy, Traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY_NS = 2000.0

@@ -19,9 +19,8 @@ from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import Measured, NodeUsage
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.inputs import Inputs, LoadSource, Policy, Traffic
 from tierd.policy.limits import Budget
-from tierd.policy.traffic import LoadSource, Traffic
 
 LINES = PAGE_SIZE // LINE_BYTES
 STANDS_FOR = 64

@@ -27,8 +27,8 @@ from frame_owners import IOC_RESOLVE
 from guest_kmod import Result
 from module_events import subscribe
 
-from tierd.core import capabilities
 from tierd.core.errors import SecondMmuError, TargetGoneError, UnavailableError
+from tierd.core.process import keep_only
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import ATTRIBUTES, Command
 
@@ -150,7 +150,7 @@ def unprivileged() -> Result:
     with lab.module(), lab.connection() as control, lab.connection() as other:
         before = control.scan_get()
         got = in_a_child(nobody)
-        network = in_a_child(lambda: capabilities.keep_only(("CAP_NET_ADMIN",)))
+        network = in_a_child(lambda: keep_only(("CAP_NET_ADMIN",)))
         after = control.scan_get()
         same = (before.period_us, before.budget_ppm) == (after.period_us, after.budget_ppm)
         none = not control.targets()

@@ -19,8 +19,7 @@ from guest_kmod import Result
 from guest_kmod_resolve import Churner
 
 from tierd._native import ffi, lib
-from tierd.core import capabilities
-from tierd.core.process import roomiest_node
+from tierd.core.process import keep_only, roomiest_node
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import RECORD, RING_DATA, Kind
 
@@ -86,7 +85,7 @@ def spied(frames: np.ndarray) -> dict[str, int]:
     One thread watches all slots, another writes the kind that ends a scan into them, whose word is
     not a frame; the records are read and consumed meanwhile.
     """
-    capabilities.keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
+    keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
     ring = Ring.open()
     slots = np.frombuffer(ring.memory, RECORD, count=ring.capacity, offset=RING_DATA)
     ended = threading.Event()

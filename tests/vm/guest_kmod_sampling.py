@@ -20,8 +20,8 @@ import guest_kmod as lab
 from guest_kmod import Result
 from guest_kmod_resolve import Churner
 
-from tierd.core import capabilities
 from tierd.core.errors import UnavailableError
+from tierd.core.process import keep_only
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind, ScanFlags
@@ -365,7 +365,7 @@ def moved(kind: str, pages: int, *, frames: bool = True) -> Result:
 
 def without_frames() -> Result:
     """The same for a reader that may not know of frames: how many fell silent is none of those."""
-    capabilities.keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
+    keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
     return moved("small", 4096, frames=False)
 
 

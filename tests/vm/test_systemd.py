@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from systemd_image import ROOT, Tree, boot, built_packages
 
-from tierd.core.capabilities import NUMBERS
+from tierd.core.process import NUMBERS
 from tierd.engine.process import ALWAYS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")

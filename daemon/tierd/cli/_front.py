@@ -18,9 +18,9 @@ from tierd.config.model import Config
 from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
 from tierd.control.kept import PauseFile
-from tierd.core.capabilities import give_up_all
 from tierd.core.errors import TierdError, UnavailableError
 from tierd.core.logfmt import logfmt
+from tierd.core.process import give_up_all
 from tierd.engine.loop import Service
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import of_gpu, of_recorder
@@ -93,7 +93,7 @@ class Endpoints:
                 opening.join()
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        from tierd.observe.metrics.conflicts import Conflicts
+        from tierd.observe.metrics.background import Conflicts
 
         conflicts = Conflicts(self._source)
         self.desk.conflicts = conflicts.reported

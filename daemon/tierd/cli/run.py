@@ -180,7 +180,7 @@ def _start_agents() -> None:
     """Have what may block for ever done by other processes, while this one is small."""
     from tierd._native import lib
     from tierd.core import bounds
-    from tierd.core.capabilities import NUMBERS
+    from tierd.core.process import NUMBERS
 
     # For pages of other processes, and for their pagemap, which is their user's alone.
     names = ("CAP_DAC_READ_SEARCH", "CAP_SYS_PTRACE", "CAP_SYS_NICE")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policy asks for and what became of it: `MigrationPlan`, `MigrationResult`."""
+"""What the policy asks for, why, and what became of it: `MigrationPlan`, `MigrationResult`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,45 @@ import numpy.typing as npt
 
 from tierd.core.access import F32Array
 from tierd.core.pagekey import PAGE_SIZE, U64Array
+
+
+class Reason(enum.IntEnum):
+    """Why a decision about a page came out as it did; `WORDS` says what each means.
+
+    `daemon/native/tierd_promoter.h` repeats those that the fast path has, up to `NOT_WORTH`.
+    """
+
+    HOTTER_THAN_THE_COLDEST = 0  # promoted, also where there was room
+    MAKES_ROOM = 1  # demoted
+    NOT_MOVABLE = 2  # from here on: it stays
+    MOVED_LATELY = 3
+    NOT_HOTTER = 4
+    NO_ROOM = 5
+    OVER_QUOTA = 6
+    PART_OF_HUGE = 7
+    OVERFLOW = 8
+    NOT_WORTH = 9
+    TOP_TIER = 10
+    FAST_PATH = 11
+    GROUP_LIMIT = 12
+
+
+WORDS: Final = {
+    Reason.HOTTER_THAN_THE_COLDEST: "hotter by enough than the coldest page of the fast tier",
+    Reason.MAKES_ROOM: "among the coldest of its tier, which was short of room",
+    Reason.NOT_MOVABLE: "outside the ranges of its process that may be moved",
+    Reason.MOVED_LATELY: "moved less than the least residency ago",
+    Reason.NOT_HOTTER: "not hotter by enough than the coldest page of the fast tier",
+    Reason.NO_ROOM: "no room on the fast tier, and no page known that could make some",
+    Reason.OVER_QUOTA: "the bytes that may move in a second were spent",
+    Reason.PART_OF_HUGE: "part of a 2 MiB folio, which the next tick moves whole",
+    Reason.OVERFLOW: "more hot pages were reported in one interval than are looked at",
+    Reason.NOT_WORTH: "asked for too seldom to pay for its moves (policy.break_even_time)",
+    Reason.TOP_TIER: "nothing is promoted from its tier, and it is not among the coldest",
+    Reason.FAST_PATH: "left to the fast path, which moves what cards report between ticks",
+    Reason.GROUP_LIMIT: "a limit of its group",
+}
+
 
 U8Array = npt.NDArray[np.uint8]
 I16Array = npt.NDArray[np.int16]

@@ -27,7 +27,7 @@ from tierd.core.tiermap import Measured
 from tierd.core.tuning import BANDWIDTH
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.traffic import LoadSource, Traffic
+from tierd.policy.inputs import LoadSource, Traffic
 from tierd.sources.neoprof import NeoProfSource
 
 RESCTRL: Final = "sys/fs/resctrl/mon_data"

@@ -18,10 +18,9 @@ from tierd.core.tuning import PRESSURE
 from tierd.engine.components import Components
 from tierd.engine.groups import Shares
 from tierd.hotness.view import PageSet
-from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.inputs import Inputs, Policy, Traffic
 from tierd.policy.limits import Budget, Groups, Pressure, RateLimiter, RateLimiterSettings
 from tierd.policy.rule import Verdict
-from tierd.policy.traffic import Traffic
 
 
 class DecisionContext:

@@ -14,8 +14,8 @@ from typing import Final
 
 from tierd.config.model import Config
 from tierd.core import bounds, linux
-from tierd.core.capabilities import NUMBERS, held, keep_only
 from tierd.core.logfmt import logfmt
+from tierd.core.process import NUMBERS, held, keep_only
 from tierd.sources.kmod.genl import codec
 from tierd.sources.kmod.uapi import DEVICE
 

@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.migration import MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
+from tierd.core.migration import MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult, Reason
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, small_pages
-from tierd.core.reasons import Reason
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 
 _PLANNED: Final = ("page", "order", "source", "dest", "direction", "heat")

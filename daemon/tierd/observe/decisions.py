@@ -10,9 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from tierd.core import bounds
-from tierd.core.migration import Direction, Fate, MigrationResult, U8Array
+from tierd.core.migration import WORDS, Direction, Fate, MigrationResult, Reason, U8Array
 from tierd.core.pagekey import BoolArray, U64Array, target_of
-from tierd.core.reasons import WORDS, Reason
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray, join
 from tierd.migration.results import outcomes_of
 

@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.migration import Direction
+from tierd.core.migration import WORDS, Direction, Reason
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK
-from tierd.core.reasons import WORDS, Reason
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import DecisionLog, counts_of, entry_of

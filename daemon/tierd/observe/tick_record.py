@@ -14,8 +14,8 @@ from tierd.core.access import AccessBatch
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import NodeUsage, TierMap
+from tierd.policy.inputs import Traffic
 from tierd.policy.limits import Budget, Groups
-from tierd.policy.traffic import Traffic
 
 log = logging.getLogger(__name__)
 

@@ -22,16 +22,14 @@ from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
-from tierd.policy.demand import Kinds
+from tierd.policy.demand import Kinds, ResidualLoad
 from tierd.policy.explain import sentence
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.folio_split import SplitHistory, choose_splits
-from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.inputs import Inputs, Policy, Traffic
 from tierd.policy.perturbation import HillClimber
-from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import Rule
 from tierd.policy.tiermodel import TierModel, make_model
-from tierd.policy.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,12 @@ from tierd.core.tiermap import MemoryKind, Tier, TierMap
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
-from tierd.policy.demand import Demand, estimate, kinds_of
-from tierd.policy.inputs import Inputs
+from tierd.policy.demand import Demand, ResidualLoad, estimate, kinds_of
+from tierd.policy.inputs import Inputs, Traffic
 from tierd.policy.pageset import I64Array
-from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import MigrationScheduler, Rule, Step
 from tierd.policy.streaming_regions import Regions
 from tierd.policy.tiermodel import TierModel
-from tierd.policy.traffic import Traffic
 from tierd.policy.watermark import Round, WatermarkSettings
 
 LATENCY_MODELS = ("loaded", "idle")

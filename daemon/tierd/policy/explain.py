@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tierd.core.migration import Direction
-from tierd.core.reasons import Reason
+from tierd.core.migration import Direction, Reason
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.demand import estimate, kinds_of
+from tierd.policy.inputs import Traffic
 from tierd.policy.rule import Contest, Verdict
 from tierd.policy.scheduler import MigrationScheduler, Rule
 from tierd.policy.tiermodel import F64Array, TierModel
-from tierd.policy.traffic import Traffic
 
 if TYPE_CHECKING:
     from tierd.policy.watermark import Round

@@ -32,9 +32,10 @@ from tierd.core.tuning import COST, VALUE
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.cost_decision import CostRound
-from tierd.policy.demand import Demand, F64Array
+from tierd.policy.demand import Demand
 from tierd.policy.pageset import I64Array
 from tierd.policy.scheduler import Rule
+from tierd.policy.tiermodel import F64Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ import numpy as np
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import REGRESSION, TRIAL
-from tierd.policy.demand import F64Array
+from tierd.policy.tiermodel import F64Array
 
 
 class Present(Protocol):

@@ -26,9 +26,9 @@ import numpy as np
 
 from tierd.core import bounds
 from tierd.core.tuning import COST
-from tierd.policy.demand import F64Array, Kinds
+from tierd.policy.demand import Kinds
 from tierd.policy.pageset import I64Array
-from tierd.policy.tiermodel import TierModel
+from tierd.policy.tiermodel import F64Array, TierModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core.access import F32Array
-from tierd.core.migration import Direction
-from tierd.core.reasons import Reason
+from tierd.core.migration import Direction, Reason
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import VALUE, WATERMARK
 

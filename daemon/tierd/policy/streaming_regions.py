@@ -13,8 +13,9 @@ import numpy.typing as npt
 from tierd.core.pagekey import HUGE_ORDER, U64Array
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
-from tierd.policy.demand import Demand, F64Array
+from tierd.policy.demand import Demand
 from tierd.policy.pageset import I64Array
+from tierd.policy.tiermodel import F64Array
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from tierd.core.access import LINE_BYTES
 from tierd.core.tiermap import Measured, Quantity, Tier, TierMap
 from tierd.core.tuning import COST
-from tierd.policy.traffic import Traffic
+from tierd.policy.inputs import Traffic
 
 F64Array = npt.NDArray[np.float64]
 

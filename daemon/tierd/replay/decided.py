@@ -15,8 +15,7 @@ from tierd.observe.recording.records import DECIDED, Call, RecordedTick
 from tierd.replay.component import DROPPED, MISSING, Journal, Part, Replayed, Surrounding
 from tierd.replay.devices import THRESHOLDS, UPDATER
 from tierd.replay.fast_path import FastReplay
-from tierd.replay.phase import AGE, BURST, PACER
-from tierd.replay.scan import CONTROLLER, RecordedSamplingLimits, limits_again
+from tierd.replay.scan import AGE, BURST, CONTROLLER, PACER, RecordedSamplingLimits, limits_again
 from tierd.replay.world import World
 from tierd.sources.neoprof import Keep, NeoProfSource
 from tierd.sources.scan import ScanSource

@@ -15,7 +15,7 @@ import numpy as np
 
 from tierd.core.pagekey import PAGE_SHIFT, BoolArray, U64Array
 from tierd.sources.kmod.neoprof import Card, CardRange
-from tierd.sources.memory_blocks import block_size, memory_blocks
+from tierd.topology.node_meminfo import block_size, memory_blocks
 
 
 @dataclass(frozen=True, slots=True)

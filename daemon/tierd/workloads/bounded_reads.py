@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from tierd._native import ffi, lib
 from tierd.core import bounds
-from tierd.core.capabilities import give_up_all
 from tierd.core.errors import NotAnsweringError
+from tierd.core.process import give_up_all
 
 
 class Read(NamedTuple):

@@ -31,10 +31,9 @@ from tierd.core.tuning import INTERVAL
 from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.cgroupns import CgroupNamespace
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
-from tierd.workloads.matching import Matching, descends
 from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
 from tierd.workloads.readings import NewProcesses, Readings
-from tierd.workloads.target import Numbers, Target, TargetChanges
+from tierd.workloads.target import Matching, Numbers, Target, TargetChanges, descends
 
 log = logging.getLogger(__name__)
 

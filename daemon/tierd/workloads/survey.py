@@ -28,8 +28,8 @@ from tierd.core.errors import (
 )
 from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.cgroupns import CgroupNamespace, in_hosts_namespace
-from tierd.workloads.matching import Matching, descends
 from tierd.workloads.procs import PROC, Process, Stat, list_pids, read_bytes, read_stat
+from tierd.workloads.target import Matching, descends
 
 _INVISIBLE: Final = r"\bhidepid=(2|invisible|4|ptraceable)\b"
 

@@ -25,7 +25,7 @@ from tierd.observe.recording import RecordingError
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.schema import TRAFFIC
 from tierd.policy.cost import CostPolicy
-from tierd.policy.traffic import LoadSource, Traffic
+from tierd.policy.inputs import LoadSource, Traffic
 from tierd.replay.policy import Replay
 from tierd.sources.neoprof import NeoProfSource
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastpath_bench import Bench, S
 
-from tierd.core.reasons import Reason
+from tierd.core.migration import Reason
 from tierd.core.tuning import PHASE
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.update import FastPathUpdater

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from policies import watermarks
 
 from tierd.core.access import AccessBatch
-from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.migration import WORDS, Direction, Fate, MigrationPlan, MigrationResult, Reason
 from tierd.core.pagekey import VPN_BITS
-from tierd.core.reasons import WORDS, Reason
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,

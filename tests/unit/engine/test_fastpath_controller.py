@@ -14,9 +14,8 @@ from fakering import hot_records
 from fastpath_bench import GIB, PAGES, Bench, two_tiers
 from policies import watermarks
 
-from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, Reason
 from tierd.core.pagekey import VPN_BITS
-from tierd.core.reasons import Reason
 from tierd.core.tiermap import NodeUsage
 from tierd.engine.fastpath.update import victims
 from tierd.hotness.table import HeatTable

@@ -9,8 +9,7 @@ import numpy as np
 from fake_kernel import FIRST_PAGE
 from fakering import FakeRing, hot_records
 
-from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
-from tierd.core.reasons import Reason
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, Reason
 from tierd.migration import promoter as binding
 from tierd.migration.executor import tuning_of_mover
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way

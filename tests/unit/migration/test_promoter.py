@@ -16,8 +16,7 @@ from promoter_world import FAST, MS, SETTINGS, SLOW, S, World, moves_of_a_tick
 
 from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import Direction, Fate
-from tierd.core.reasons import Reason
+from tierd.core.migration import Direction, Fate, Reason
 from tierd.migration.fastpath_update import OUTCOME, SPAN, VICTIM, Orders, Way, join
 from tierd.sources.kmod import uapi
 

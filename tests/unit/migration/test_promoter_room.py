@@ -10,8 +10,7 @@ import pytest
 from fakering import FakeRing
 from promoter_world import FAST, MS, PAGE, SETTINGS, SLOW, S, World, moves_of_a_tick
 
-from tierd.core.migration import Direction
-from tierd.core.reasons import Reason
+from tierd.core.migration import Direction, Reason
 
 
 def test_the_quota_holds_in_every_second(world: World) -> None:

@@ -11,8 +11,7 @@ from fake_kernel import FIRST_PAGE
 from fakering import FakeRing
 from promoter_world import FAST, PAGE, SETTINGS, SLOW, S, World, moves_of_a_tick
 
-from tierd.core.migration import Direction
-from tierd.core.reasons import Reason
+from tierd.core.migration import Direction, Reason
 
 
 def waits(world: World, pages: range, *, age_s: int = 5) -> None:

@@ -10,8 +10,7 @@ import pytest
 from fake_kernel import FIRST_PAGE
 from promoter_world import FAST, SETTINGS, SLOW, World
 
-from tierd.core.migration import Direction, Fate
-from tierd.core.reasons import Reason
+from tierd.core.migration import Direction, Fate, Reason
 from tierd.policy.rule import Rule
 
 

@@ -23,10 +23,9 @@ from tierd.core.tiermap import Measured, MemoryKind, NodeUsage
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy
-from tierd.policy.inputs import Inputs
+from tierd.policy.inputs import Inputs, LoadSource, Traffic
 from tierd.policy.limits import NO_LIMIT, Budget, Groups
 from tierd.policy.regression_window import rank_correlation
-from tierd.policy.traffic import LoadSource, Traffic
 
 DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)
 HBM = SimTier(MemoryKind.HBM, 10_000, 130, 400e9)

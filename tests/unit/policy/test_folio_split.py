@@ -24,10 +24,9 @@ from tierd.policy import pageset
 from tierd.policy.cost import CostPolicy
 from tierd.policy.demand import estimate
 from tierd.policy.folio_split import Bids, SplitHistory, space_prices, split_gain
-from tierd.policy.inputs import Inputs
+from tierd.policy.inputs import Inputs, LoadSource, Traffic
 from tierd.policy.limits import Budget
 from tierd.policy.scheduler import Rule
-from tierd.policy.traffic import LoadSource, Traffic
 
 DRAM, CXL = 0, 1
 FOLIO = 512

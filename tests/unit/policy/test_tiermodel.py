@@ -11,8 +11,8 @@ import pytest
 from tierd.core.access import LINE_BYTES
 from tierd.core.tiermap import Measured, MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import COST
+from tierd.policy.inputs import LoadSource, Traffic
 from tierd.policy.tiermodel import TierModel, make_model
-from tierd.policy.traffic import LoadSource, Traffic
 
 DRAM, CXL = (118.0, 100e9), (430.0, 20e9)
 

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies import watermarks
 
-from tierd.core.migration import Direction, MigrationPlan
+from tierd.core.migration import Direction, MigrationPlan, Reason
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, target_of
-from tierd.core.reasons import Reason
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,

@@ -14,8 +14,8 @@ from tierd.hotness.pattern import Patterns
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.records import RecordedTick, plan_difference
 from tierd.observe.recording.schema import decode_tick, encode_tick
+from tierd.policy.inputs import Traffic
 from tierd.policy.limits import Budget
-from tierd.policy.traffic import Traffic
 
 TIERS = TierMap((), {})
 SPLIT = np.array([512, (3 << 48) + 1024], np.uint64)

@@ -13,8 +13,8 @@ from idle_kernel import BITMAP, FLAGS, HUGE, IdleKernel, Process
 
 from tierd._native import ffi, lib
 from tierd.core.errors import NotAnsweringError
+from tierd.sources.idlepage.host import Pagemap, PagemapReads
 from tierd.sources.idlepage.native import END, IdleHistories, IdlePages, spans_of
-from tierd.sources.idlepage.pagemaps import Pagemap, PagemapReads
 from tierd.sources.kmod.uapi import PageFlags
 from tierd.workloads.bounded_reads import BoundedReads
 

@@ -22,9 +22,9 @@ from tierd.sources.idlepage.native import IdlePages
 from tierd.sources.idlepage.ring import RingWriter
 from tierd.sources.idlepage.scanner import IdleScanner
 from tierd.sources.idlepage.source import IdlePageSource, Scanning
-from tierd.sources.memory_blocks import node_frames
 from tierd.sources.scan import ScanSource
 from tierd.sources.selection import SourceSelector
+from tierd.topology.node_meminfo import node_frames
 from tierd.workloads.bounded_reads import BoundedReads
 
 FIRST = 0x4000

@@ -16,9 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
+from tierd.core.migration import (
+    DEMOTE,
+    MOVED,
+    PROMOTE,
+    Direction,
+    MigrationPlan,
+    MigrationResult,
+    Reason,
+)
 from tierd.core.pagekey import PAGE_SIZE, small_pages
-from tierd.core.reasons import Reason
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController

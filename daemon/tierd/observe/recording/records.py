@@ -15,8 +15,8 @@ from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.hotness.table import HeatTable
 from tierd.migration.tap import FastPathLog
+from tierd.policy.inputs import Traffic
 from tierd.policy.limits import Budget, Groups
-from tierd.policy.traffic import Traffic
 
 
 class HeatOp(NamedTuple):

@@ -48,8 +48,8 @@ from tierd.observe.recording.records import (
     RecordedTarget,
     RecordedTick,
 )
+from tierd.policy.inputs import LoadSource, Traffic
 from tierd.policy.limits import Budget, Groups
-from tierd.policy.traffic import LoadSource, Traffic
 
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""

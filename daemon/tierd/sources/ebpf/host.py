@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.access import Availability
-from tierd.core.capabilities import NUMBERS
 from tierd.core.errors import UnavailableError
+from tierd.core.process import NUMBERS
 from tierd.sources.ebpf import loader, syscalls
 from tierd.sources.ebpf.perf import EventAttr
 from tierd.topology.sysfs import parse_list

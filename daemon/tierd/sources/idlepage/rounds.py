@@ -21,8 +21,8 @@ from tierd.core import bounds
 from tierd.core.errors import NotAnsweringError, TargetGoneError, UnavailableError
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tuning import SCAN
+from tierd.sources.idlepage.host import Pagemap, PagemapReads
 from tierd.sources.idlepage.native import END, MOST_UNITS, IdleHistories, IdlePages, spans_of
-from tierd.sources.idlepage.pagemaps import Pagemap, PagemapReads
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.kmod.uapi import HISTORY, RECORD, WHOLE, Kind
 

@@ -19,14 +19,14 @@ from tierd.core import bounds
 from tierd.core.errors import NotAnsweringError, TargetGoneError, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.sources.idlepage import host
+from tierd.sources.idlepage.host import PagemapReads, open_bounded
 from tierd.sources.idlepage.native import IdlePages
-from tierd.sources.idlepage.pagemaps import PagemapReads, open_pagemap
 from tierd.sources.idlepage.ring import RingWriter
 from tierd.sources.idlepage.rounds import Settings, Speed, TargetScan
 from tierd.sources.kmod.netlink import ScanState, TargetState
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.kmod.uapi import MAX_NODES, ScanFlags
-from tierd.sources.memory_blocks import node_frames
+from tierd.topology.node_meminfo import node_frames
 from tierd.workloads.bounded_reads import BoundedReads
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class IdleScanner:
         """
         if target in self._targets:  # Nobody else adds any.
             raise FileExistsError(target)
-        pagemap = open_pagemap(self._opens, pid, self._open)
+        pagemap = open_bounded(self._opens, pid, self._open)
         given = self._pages, target, pagemap, ranges
         made = TargetScan(*given, clock=self._clock, cpu=self._spent_ns)
         with self._lock:

@@ -13,8 +13,8 @@ from typing import Any
 from tierd.config.watching import IdlePageConfig, ScanConfig
 from tierd.core import bounds
 from tierd.core.access import Availability
-from tierd.core.capabilities import give_up_all
 from tierd.core.errors import UnavailableError
+from tierd.core.process import give_up_all
 from tierd.sources.idlepage import host
 from tierd.sources.idlepage.native import IdlePages
 from tierd.sources.idlepage.ring import RingWriter
