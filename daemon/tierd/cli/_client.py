@@ -285,11 +285,7 @@ def _set_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
 
 
 def address(text: str) -> int:
-    """An address of a process.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """An address of a process. Raises ArgumentTypeError: it is none."""
     try:
         return int(text, 0)
     except ValueError:

@@ -18,11 +18,7 @@ MEASURE_S: Final = 30.0
 
 
 def counting(groups: Collection[str]) -> Instructions:
-    """Counters of these groups' instructions.
-
-    Raises:
-        UnavailableError: there is no such count.
-    """
+    """Counters of these groups' instructions. Raises UnavailableError: there is no such count."""
     # Imported here: a command that measures needs neither perf events nor NumPy.
     from tierd.observe.instructions import Instructions
     from tierd.observe.metrics.values import OTHER
@@ -49,11 +45,7 @@ class InstructionMeter:
     def over(
         self, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> float:
-        """The mean of so many seconds.
-
-        Raises:
-            UnavailableError: none of the processes ran.
-        """
+        """The mean of so many seconds. Raises UnavailableError: none of the processes ran."""
         start, first = clock(), self._instructions.read()
         sleep(seconds)
         rate = (self._instructions.read() - first) / (clock() - start)

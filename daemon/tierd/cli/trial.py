@@ -154,11 +154,7 @@ def _meter(args: argparse.Namespace, status: dict[str, Any]) -> Iterator[Meter |
 
 
 def _check(status: dict[str, Any]) -> None:
-    """Whether a trial can say anything.
-
-    Raises:
-        UnavailableError: it cannot.
-    """
+    """Whether a trial can say anything. Raises UnavailableError: it cannot."""
     if not status.get("may_change", True):  # an older service does not say
         raise UnavailableError("a trial has the service undo its moves, for which it needs root")
     if status["paused"] is not None:

@@ -25,11 +25,6 @@ Section_T = TypeVar("Section_T")
 def load_section(cls: type[Section_T], name: str, path: Path | None = None) -> Section_T:
     """One section, whatever is wrong elsewhere; files that are no TOML are passed over.
 
-    Args:
-        cls: the section's dataclass.
-        name: its name.
-        path: as for `load`.
-
     Raises:
         ConfigError: the section itself is wrong, or the file `path` is not there.
     """
@@ -49,7 +44,6 @@ def files_of(main: Path, more: Collection[Path] = (), *, needed: bool) -> list[P
     """The files that count, in the order in which they are merged.
 
     Args:
-        main: the main file.
         more: files of conf.d that are not there yet.
         needed: the main file has to be there.
 
@@ -77,11 +71,7 @@ def _unreadable(file: Path, error: OSError | ValueError) -> ConfigError:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The table in a file.
-
-    Raises:
-        ConfigError: it cannot be read, or is not TOML.
-    """
+    """The table in a file. Raises ConfigError: it cannot be read, or is not TOML."""
     try:
         with file.open("rb") as stream:
             raw = stream.read(_LARGEST_FILE + 1)
@@ -98,11 +88,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def decode(text: str, file: str) -> dict[str, Any]:
-    """The table in a text; `file` names it in errors.
-
-    Raises:
-        ConfigError: it is not TOML.
-    """
+    """The table in a text; `file` names it in errors. Raises ConfigError: it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -62,8 +62,6 @@ class Fact:
     """A matcher of one key that asks for one fact about a process.
 
     Attributes:
-        key: the key.
-        value: what the process is compared with.
         shown: the value as it was written in TOML.
     """
 

@@ -82,8 +82,6 @@ class Value:
 
     Attributes:
         parse: the Python value of a TOML value; see `Kind.parse`.
-        about: type and range.
-        schema: in JSON schema.
         text: the TOML value that parses to a Python value.
     """
 

@@ -34,7 +34,6 @@ def load(path: Path | None = None, *, instead: Mapping[Path, str] | None = None)
     defaults and /etc/tierd/conf.d count.
 
     Args:
-        path: of the main file.
         instead: texts of files that are not there, or as they are not yet.
 
     Raises:

@@ -40,15 +40,9 @@ class ControlContext:
     """What commands work on.
 
     Attributes:
-        service: the running service.
-        state: its figures.
-        feed: its events.
-        pause_file: where a pause is kept.
         conflicts: who else moves pages here (asked outside of the loop).
         timeout_s: how long the loop may take to answer.
         metrics_url: where the figures are served, or why they are not.
-        pause: the one in force.
-        pauses: commanded since the start.
     """
 
     service: Service
@@ -118,7 +112,6 @@ class Command:
         run: does it; what it returns is the answer's `result`.
         changes: whether it changes anything, which needs more than reading rights.
         args: name → types of its optional arguments.
-        streams: events follow the answer.
     """
 
     run: Function
@@ -128,11 +121,7 @@ class Command:
 
 
 def dispatch(desk: ControlContext, peer: Peer, request: Request) -> Any:
-    """Carry a request out.
-
-    Raises:
-        RequestError: it fails.
-    """
+    """Carry a request out. Raises RequestError: it fails."""
     command = REQUESTS.get(request.command)
     if command is None:
         raise RequestError(

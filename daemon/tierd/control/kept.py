@@ -84,11 +84,7 @@ class PauseFile:
             raise TierdError(f"cannot write {self._file}: {error.strerror}") from error
 
     def clear(self) -> None:
-        """Forget the pause.
-
-        Raises:
-            TierdError: the file could not be removed.
-        """
+        """Forget the pause. Raises TierdError: the file could not be removed."""
         try:
             self._file.unlink(missing_ok=True)
             if self._file.parent.exists():

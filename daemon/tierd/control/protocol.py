@@ -145,7 +145,6 @@ class Peer:
     """Who asks, by the kernel's word.
 
     Attributes:
-        pid, uid: of the process that connected.
         may_change: root, or the user tierd runs as; else only reading is allowed.
     """
 
@@ -171,12 +170,7 @@ def group_number(name: str) -> int | None:
 
 
 def identify(connection: socket.socket, readers: int | None) -> Peer | None:
-    """The peer, or None where it may do nothing at all.
-
-    Args:
-        connection: as accepted.
-        readers: the group that may read.
-    """
+    """The peer, or None where it may do nothing at all. `readers`: the group that may read."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(raw)
     if uid in (0, os.geteuid()):

@@ -44,10 +44,7 @@ class ControlServer:
     """Listens from its construction until `close`.
 
     Args:
-        path: of the socket.
-        desk: what commands work on.
         readers: number of the group that may read, or None.
-        connections: most at a time.
 
     Raises:
         UnavailableError: the socket cannot be made there.

@@ -168,13 +168,9 @@ class MigrationResult:
     """The fate of every move of a plan.
 
     Attributes:
-        plan: the plan that was carried out.
         fate: uint8[n] of `Fate`.
         node: int16[n] node the page is on now, -1 where unknown.
         errors: errno → number of pages, for REFUSED, NO_ROOM, BUSY, GONE and FAILED.
-        moved_bytes: bytes that changed node.
-        duration_ns: wall time of the move.
-        cpu_ns: CPU time that the moving thread spent.
         retries: pages that were tried again because they were busy.
         split_fate: uint8[m] of `SplitFate`, for each of the plan's splits. Their time is in
             none of the figures above.

@@ -21,8 +21,6 @@ class NodeOverride:
 
     Attributes:
         latency_ns: idle read latency from the nearest CPUs, nanoseconds.
-        bandwidth_bytes_per_s: read bandwidth, bytes per second.
-        kind: what the memory is made of.
         provenance: CONFIG for written numbers, MEASURED for those that a measurement made.
     """
 
@@ -109,7 +107,6 @@ class TopologyOverrides:
         """Find nodes that are not on this host.
 
         Args:
-            possible: nodes that are.
             what: "node", or another word for one.
             which: what those are, for the hint.
 

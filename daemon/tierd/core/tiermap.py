@@ -46,10 +46,6 @@ class MemoryNode:
     """One NUMA node with memory.
 
     Attributes:
-        node: the kernel's node number.
-        size_bytes: memory the node has.
-        cpus: its CPUs (empty for memory-only nodes).
-        kind: what it is made of.
         latency_ns: idle read latency from its best initiator.
         bandwidth_bytes_per_s: read bandwidth from its best initiator.
         distances: SLIT distance to every node.
@@ -79,11 +75,8 @@ class Tier:
     """Nodes that serve memory alike. Rank 0 is the first choice for hot pages.
 
     Attributes:
-        rank: position in the map, 0 first.
         name: short name, unique in the map ("dram", "cxl", "hbm", "cxl-2").
-        kind: what its nodes are made of.
         nodes: node numbers, ascending.
-        capacity_bytes: sum of its nodes' sizes.
         latency_ns: lowest latency of its nodes.
         bandwidth_bytes_per_s: sum over its nodes.
     """
@@ -102,7 +95,6 @@ class ExcludedNode:
     """A node with memory that is in no tier: no page is moved to it or away from it.
 
     Attributes:
-        memory: the node.
         reason: why it is excluded, and what would change that.
     """
 
@@ -118,7 +110,6 @@ class TierMap:
     DRAM and is never the place that promotion by latency aims at.
 
     Attributes:
-        tiers: by rank.
         nodes: node number → node, of the nodes that are in tiers.
         differences: one sentence for each place where the kernel's own tiers differ.
         notes: what the readers could not find out and what they assumed.
@@ -133,11 +124,7 @@ class TierMap:
     excluded: tuple[ExcludedNode, ...] = ()
 
     def tier_of(self, node: int) -> Tier:
-        """The tier that `node` is in.
-
-        Raises:
-            KeyError: no tier has that node.
-        """
+        """The tier that `node` is in. Raises KeyError: no tier has that node."""
         for tier in self.tiers:
             if node in tier.nodes:
                 return tier
@@ -184,8 +171,6 @@ class NodeUsage:
     """How full a node is.
 
     Attributes:
-        total_bytes: memory of the node.
-        free_bytes: free now.
         reserve_bytes: what the kernel keeps for itself: the sum of its zones' high
             watermarks. Below it kswapd runs, so tierd never fills a node past it.
     """

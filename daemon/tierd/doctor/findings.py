@@ -54,11 +54,7 @@ class Host:
 
     @cached_property
     def topology(self) -> TierMap:
-        """The memory tiers.
-
-        Raises:
-            TierdError: as `tierd.topology.read`.
-        """
+        """The memory tiers. Raises TierdError: as `tierd.topology.read`."""
         return topology.read(self.root)
 
     @cached_property
@@ -205,9 +201,7 @@ class Finding:
 
     Attributes:
         id: stable name for scripts, "damon.vaddr".
-        group: its heading.
         title: what was asked, for people.
-        status: the answer.
         reason: why, one sentence.
         hint: what to install or enable, or an empty string.
     """
@@ -246,11 +240,7 @@ _PROBES: Final[dict[str, Probe]] = {}
 
 
 def probe(id_: str, group: Group, title: str, *, live: bool = False) -> Callable[[Ask], Ask]:
-    """Put a function on the list of probes; see `Probe`.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Put a function on the list of probes; see `Probe`. Raises ValueError: the name is taken."""
 
     def register(ask: Ask) -> Ask:
         if id_ in _PROBES:
@@ -294,9 +284,7 @@ class Report:
     """All findings and what follows from them.
 
     Attributes:
-        findings: in the order of the report.
         exit_code: OK, NOTHING_TO_DO or UNAVAILABLE.
-        summary: one sentence.
         sources: names of the sources that could run.
     """
 

@@ -37,12 +37,9 @@ class BandwidthMonitor:
     """Measures the bandwidth of nodes; for the loop's thread only.
 
     Args:
-        heat: knows the node of each page.
         half_life_s: of heat, and of patterns.
-        measured: probes nodes.
         counted: bytes a second by node over the given seconds since the last call, where
             memory controllers count.
-        root: root of /sys.
     """
 
     def __init__(

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DecisionContext`: the policy's inputs besides heat, and the call of the policy.
-
-These inputs are the migration budget, groups, pressure and traffic.
-"""
+"""`DecisionContext`: what the policy gets besides heat (budget, groups, traffic), and its call."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ class DecisionContext:
         now_ns: int,
         migrations: Any = None,
     ) -> tuple[Budget, float]:
-        """What may move now, and the seconds that it is for.
-
-        Args: as for `decide`.
-        """
+        """What may move now, and the seconds that it is for; `migrations` as for `decide`."""
         tick_s = config.loop.interval_ns / 1e9
         elapsed = (now_ns - self._last_ns) / 1e9 if self._decided else tick_s
         self._last_ns, self._decided = now_ns, True
@@ -113,10 +107,6 @@ class DecisionContext:
         """The policy's plan.
 
         Args:
-            config, components: those in force.
-            tiers, usage: the host's state now.
-            last: the result of the last plan.
-            now_ns: CLOCK_MONOTONIC.
             migrations: totals of all page migrations, for `PressureMonitor.read`.
         """
         self.granted, elapsed = self.grant(config, components, now_ns, migrations)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes that each target has on each node, and the groups that rules make of targets.
-
-The policy gets both: groups have limits in fast memory.
-"""
+"""The bytes that each target has on each node, and the groups that rules make of targets."""
 
 from __future__ import annotations
 
@@ -92,7 +89,6 @@ class Shares:
 
         Args:
             rule_of: target number → index of its rule, -1 for none.
-            residents: bytes of the targets by node.
             elapsed_s: seconds since the last call, for which groups get budget.
             strained: targets whose control groups are under pressure. All targets of a rule
                 slow down together; those without a rule are one more group.

@@ -102,7 +102,6 @@ class Interleave:
 
     Args:
         low_watermark: fraction of a node that is kept free.
-        root: root of /sys.
     """
 
     name = "interleave"

@@ -36,14 +36,8 @@ class Service:
     """One run of the loop.
 
     Args:
-        config: settings in force.
-        components: the parts.
-        tiers: the first topology snapshot.
         wait: wait for a second tier instead of ending when there is one only at the start; when
             there has been a second one, it is waited for in any case.
-        observers: get the record of every tick.
-        makers: make new parts for `reconfigure`.
-        clock: CLOCK_MONOTONIC in ns.
     """
 
     def __init__(

@@ -42,7 +42,6 @@ class Findings:
         looks: scans find phase changes.
         walked: the node of every page is known, and no target is new.
         free: the policy measures nothing, and no group's rate limit defers moves.
-        moved: the hot set has moved.
         short: a node that pages are demoted from has less free than it must have.
         planned: moves of the tick.
         between: pages that the fast path moved since the tick before.

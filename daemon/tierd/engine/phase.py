@@ -64,7 +64,6 @@ class SpikeDetector:
 
         Args:
             count: since the start.
-            now_ns: CLOCK_MONOTONIC.
             epoch_ns: when the cards' present epoch began, CLOCK_MONOTONIC.
         """
         grown, seconds = count - self._count, (now_ns - self._last_ns) / 1e9
@@ -110,9 +109,7 @@ class MissBurstDetector:
         """Whether there has been a burst since `take`.
 
         Args:
-            source: the cards.
             refused: pages that the fast path has refused as not hot enough, since the start.
-            now_ns: CLOCK_MONOTONIC.
         """
         begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
         if self._refusals.is_spike(refused, now_ns, begun):
@@ -132,8 +129,6 @@ class MissBurstDetector:
         """The most pages that may be promoted in the new epoch.
 
         Args:
-            signs: of `take`.
-            refused: as for `update`.
             least_rate: requests a second that make a page worth its moves.
         """
         pages = self._refusals.since(refused) if "many_refused" in signs else 0
@@ -147,7 +142,6 @@ class PhaseAge:
 
     Attributes:
         begun_ns: when the first samples came, CLOCK_MONOTONIC; 0 before.
-        scan_changes: phase changes that scans found.
     """
 
     def __init__(self) -> None:
@@ -159,8 +153,6 @@ class PhaseAge:
 
         Args:
             scan_ns: `EventDrivenSource.phase_change_ns`; None: nothing scans.
-            batches: that sources reported.
-            now_ns: CLOCK_MONOTONIC.
         """
         if batches:
             self.begun_ns = self.begun_ns or now_ns

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the host or a control group is under pressure.
-
-The signs are pressure stall information (PSI), and ping-pong of pages.
-"""
+"""Whether the host or a control group is under pressure: stalls (PSI), and ping-pong of pages."""
 
 from __future__ import annotations
 
@@ -51,7 +48,6 @@ class PressureMonitor:
         """The pressure now.
 
         Args:
-            now_ns: CLOCK_MONOTONIC.
             migrations: running totals with `by_tierd`, `by_kernel`, `by_others` and
                 `ping_pong`, or None where migrations are not traced.
         """
@@ -89,7 +85,6 @@ class CgroupPressureMonitor:
 
     Attributes:
         deferred: readings that were deferred because there were too many groups to read.
-        strained: the last result of `read`.
     """
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
@@ -125,7 +120,6 @@ class CgroupPressureMonitor:
         """The targets whose groups stall for more than these fractions of the time.
 
         Args:
-            now_ns: CLOCK_MONOTONIC.
             group_of: returns the control group of each target; called only when it is time.
             most_memory, most_cpu: fractions from 0 to 1; 1 turns the limit off.
         """

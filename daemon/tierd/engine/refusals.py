@@ -141,7 +141,6 @@ class Refusals:
     """What was refused. Its pages are held in heat, so that no policy plans them.
 
     Args:
-        heat: where they are held.
         mappings: pages [start, end) of a target's mappings, uint64[n, 2], ascending.
         space: most folios, and most mappings, that are remembered.
 
@@ -257,8 +256,6 @@ class Refusals:
         Args:
             spans: a target's mappings, uint64[m, 2] page keys.
             good, bad: pages of each that moved, and that were refused.
-            refusals: the folios that were, and how.
-            now_ns: the time.
         """
         refused, fate = refusals
         for at in np.flatnonzero(good | bad).tolist():

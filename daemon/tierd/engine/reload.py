@@ -68,9 +68,7 @@ class Change:
     Attributes:
         config: the configuration that will be in force; keys that need a restart keep their
             old values.
-        components: the parts that will be in use.
         tiers: the new tiers, or None where they stay.
-        applied: what it changes.
     """
 
     config: Config
@@ -103,10 +101,6 @@ def prepare(
     """Check `new` against the host and make its parts; changes nothing.
 
     Args:
-        old: the configuration in force.
-        new: the one to use.
-        components: the parts in use.
-        makers: make new parts.
         wait: one tier is enough (the service waits for a second).
 
     Raises:
@@ -182,7 +176,6 @@ class Reloader:
 
     Args:
         load: reads and checks the files; raises a TierdError if they are wrong.
-        reconfigure: `Service.reconfigure`.
     """
 
     def __init__(

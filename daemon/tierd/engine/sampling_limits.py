@@ -38,9 +38,6 @@ def space_fraction(
     None while the targets' bytes are not known.
 
     Args:
-        resident_bytes: bytes of the targets by node.
-        tiers: the host's.
-        usage: how full nodes are.
         kept: fraction of a node that stays free.
     """
     held = resident_bytes.total()
@@ -64,9 +61,7 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, phase_age_s: float)
     kernel module drops its scan history when the interval changes much.
 
     Args:
-        tiers: the host's.
         least_s: time in which promotions must pay, at least (`policy.break_even_time`).
-        phase_age_s: the age of the phase.
 
     Returns:
         None where the gain of an access is not known.
@@ -112,10 +107,7 @@ class SamplingLimits:
         least_s: float,
         phase_age_s: float,
     ) -> None:
-        """Set the max sampling interval and the max detection delay of a source that scans.
-
-        The delay is an eighth of the age of the phase.
-        """
+        """Set the max sampling interval and the max detection delay of a source that scans."""
         if isinstance(source, EventDrivenSource):
             source.longest_us, source.lag_us = bounds_us(tiers, least_s, phase_age_s)
 

@@ -189,9 +189,6 @@ class StandingAccount:
         """Close the interval, if it is time; whether moves have done harm and are to be undone.
 
         Args:
-            source: the one in use.
-            now_ns: CLOCK_MONOTONIC.
-            pays_in_s: break-even time.
             counts: false where nothing is to be concluded from requests now.
         """
         self._now_ns = now_ns

@@ -28,7 +28,6 @@ class SystemdNotifier:
 
     Args:
         environment: where NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are looked up.
-        clock: CLOCK_MONOTONIC in ns.
     """
 
     def __init__(

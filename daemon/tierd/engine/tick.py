@@ -41,19 +41,10 @@ IN_PIECES = (SplitFate.DONE, SplitFate.ALREADY)
 class Tick:
     """Runs the ticks of a service, one at a time, in its loop's thread.
 
-    Args:
-        config: settings in force.
-        components: the parts.
-        tiers: the first topology snapshot.
-        observers: get the record of every tick.
-        clock: CLOCK_MONOTONIC in ns.
-
     Attributes:
         paused: while true pages are watched, and not moved.
-        stopping: no more moves begin.
         on_attached: called once, when a source is attached.
         on_decided: called after each decision, before its moves begin.
-        last: the record of the last tick.
         origins: where pages were before tierd moved them.
         undo: puts pages back, while the service is paused or stands down.
         refusals: what the kernel refused to move, which is left alone for a while.

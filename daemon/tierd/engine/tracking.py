@@ -41,14 +41,9 @@ class Tracking:
     """Tracks targets and page locations for the control loop.
 
     Args:
-        registry: the processes that are watched.
-        scanner: reads page locations from the kernel.
         heat: gets the nodes of pages, and drops those of ended targets.
-        maps: reads targets' movable ranges.
         walk_interval_ns: pause between two residency scans of a target. A scan begins at once
             when more than a few of the target's pages are new, and later where scans take long.
-        cpu_clock: CPU time of the calling thread, ns.
-        reads: makes the reads that may block.
     """
 
     def __init__(
@@ -218,7 +213,6 @@ class Tracking:
         """Go on with the residency scans; returns the number of pages seen.
 
         Args:
-            now_ns: CLOCK_MONOTONIC.
             max_pages: 4 KiB pages to locate, over all targets.
             insert_on: nodes whose cold pages heat tracks as well, for demotion.
         """

@@ -43,7 +43,6 @@ class Undo:
 
     Attributes:
         wanted: set it, from any thread, to have the next tick begin.
-        active: whether pages are being put back.
         put_back: 4 KiB pages that have come back since the undo began.
         left_alone: 4 KiB pages that were not put back, by reason.
     """

@@ -18,11 +18,7 @@ from typing import Any, Self, TypeVar
 
 
 class SighupFlag:
-    """A signal handler that sets a flag.
-
-    Attributes:
-        waits: a request that has not been served.
-    """
+    """A signal handler that sets a flag. `waits`: a request that has not been served."""
 
     def __init__(self) -> None:
         self.waits = False

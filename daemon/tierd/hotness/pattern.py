@@ -229,7 +229,6 @@ class PatternTracker:
     """Tracks the patterns of regions.
 
     Args:
-        half_life_s: seconds in which evidence halves.
         most: regions of one size that are kept; those least accessed are dropped. None for
             `bounds.PATTERN_REGIONS`.
     """

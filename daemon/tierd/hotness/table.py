@@ -75,7 +75,6 @@ class HeatTable:
 
     Args:
         capacity_pages: the most folios tracked; memory stays within 24 bytes for each.
-        half_life_s: seconds in which heat halves.
         refresh_s: length of a step of locating; `unplaced` lists pages whose node was not
             confirmed in this step or the one before.
 
@@ -249,8 +248,6 @@ class HeatTable:
         """At most `n` folios on `node`, hottest first, with heat > `min_heat`.
 
         Of equal heat, as it is counted, the lower key comes first.
-
-        Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
         """
         return self._within(_checked(node), n, among, hottest=True, min_heat=min_heat)
 

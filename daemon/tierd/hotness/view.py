@@ -23,11 +23,8 @@ class HeatStats:
     """Counters of a heat table since it was made.
 
     Attributes:
-        tracked: folios in the table now.
         huge: those of them that are 2 MiB folios.
         capacity: the most folios that the table will hold.
-        memory_bytes: memory the table holds.
-        ingested: records counted.
         evicted: folios that were displaced because the table was full.
         dropped: records not counted, by reason: "invalid" (count negative, not a
             number or beyond 2^60; key of all ones) and "full".

@@ -219,7 +219,6 @@ class NativeMover:
         every page is queried.
 
         Args:
-            plan: what to move.
             pids: target number → process id; the pages of a target that is not in it,
                 or whose process ended, are GONE.
 

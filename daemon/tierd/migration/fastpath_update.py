@@ -59,7 +59,6 @@ class PromoterSettings:
 
     Attributes:
         interval_ns: poll interval of the ring, at least 1 ms.
-        quota_bytes_per_s: the most bytes promoted in any second.
         residency_s: migration cooldown: seconds that a moved page stays where it is.
         bounce_s: a promotion this soon after a demotion counts as ping-pong.
         patience_s: how long a promotion waits for free memory or the rate limit.
@@ -113,10 +112,8 @@ class Orders:
 
     Attributes:
         spans: `SPAN`[n], ranges that may be moved; ascending and apart.
-        pids: target number → process id.
         victims: `VICTIM`[n], demotion candidates on fast nodes, coldest first.
         epochs: card → (start of its epoch, start of the one before, accesses for each count).
-        ways: node → its targets.
     """
 
     spans: npt.NDArray[np.void]

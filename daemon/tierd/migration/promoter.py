@@ -77,8 +77,6 @@ class Promoter:
 
     Args:
         mover: moves the pages; other users must be inside `held`.
-        settings: of the promoter.
-        root: root of /sys ("/" but in tests).
 
     Raises:
         ValueError: a setting is out of its range.
@@ -209,11 +207,7 @@ class Promoter:
             lib.tierd_promoter_release(self._promoter)
 
     def steer(self, orders: Orders) -> None:
-        """Replace the orders.
-
-        Raises:
-            MemoryError: no memory for them; the old ones stay.
-        """
+        """Replace the orders. Raises MemoryError: no memory for them; the old ones stay."""
         given = ffi.new("struct tierd_orders *")
         held = self._mover.processes(orders.pids)
         processes = ffi.new("struct tierd_process[]", held or 1)

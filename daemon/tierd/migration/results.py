@@ -51,8 +51,6 @@ def outcomes_of(report: MigrationResult, time_ns: int, at: npt.NDArray[np.intp])
     """Some moves of a report as outcomes, `OUTCOME`[m], without a promotion threshold.
 
     Args:
-        report: of n moves.
-        time_ns: CLOCK_MONOTONIC.
         at: which of them, intp[m].
     """
     found = np.zeros(len(at), OUTCOME)

@@ -29,8 +29,6 @@ class Instructions:
 
     Args:
         groups: control groups, as in /proc/PID/cgroup. Those below another one are its part.
-        root: root of /sys ("/" but in tests).
-        opens: perf_event_open.
 
     Raises:
         UnavailableError: the CPU or the kernel does not count.

@@ -54,17 +54,12 @@ class TickRecord:
         number: ticks since the start, from 1.
         time_ns: CLOCK_MONOTONIC at its start.
         end_ns: ... at its end.
-        source: name of the source in use, "" without one.
-        batches: what was ingested.
         located: pages of unknown node that the kernel was asked about.
         walked: pages that the residency walk looked at.
-        targets: processes watched.
         tiers, usage, budget: what the decision was made on; `budget` is None where
             nothing was decided (paused, or gathering).
-        plan: the decision.
         report: what became of it; None if there was nothing to carry out.
         ms: milliseconds by part of the tick.
-        config: the settings in force.
         groups: the groups that the decision was made on, if there are rules.
         between: moves that the native path made between the tick before and this one, as
             the report of a plan; None where it does not run.

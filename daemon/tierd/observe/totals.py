@@ -33,7 +33,6 @@ class MigrationTotals:
             demoted_by_kernel: by its reclaim.
         by_tierd: moved by this process. by_others: by other programs and DAMON.
         within_node: got another frame on their node (compaction and such).
-        failed: that stayed.
         ping_pong_pages: moved again within a minute of an earlier move (ping-pong).
         unclear: moved while pages moved within nodes as well, so not looked at for bounces.
         tasks_moved: tasks that the scheduler moved to another node.

@@ -33,10 +33,8 @@ class Verdict:
     """What a trial came to.
 
     Attributes:
-        answer: whether it pays.
         gain: of the measure, relatively: 0.1 for a tenth faster; the median over pairs.
         low, high: the interval of the gain, of `CONFIDENCE`.
-        why: a sentence.
     """
 
     answer: Answer

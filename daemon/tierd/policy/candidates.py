@@ -29,7 +29,6 @@ class Candidates:
     """The queries of one decision.
 
     Args:
-        inputs: of the decision.
         min_residency_s: pages moved less than this ago stay where they are.
         notes: counts the rejected pages, by reason.
         fair: the groups, None where there are none.

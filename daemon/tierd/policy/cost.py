@@ -37,8 +37,6 @@ class CostPolicyState:
     """What the last decision was made on, for status, metrics and explanations.
 
     Attributes:
-        model: tiers, loads and their sources.
-        loaded_ns: loaded latency by rank.
         correlation: of predicted with observed gains, NaN until known.
         predicted, observed: seconds saved a second, all epochs together.
         spent_s: seconds of moving in them.

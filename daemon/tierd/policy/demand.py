@@ -141,9 +141,7 @@ def kinds_of(pages: PageSet, tier: I64Array, demand: Demand, confidence: float) 
     """Put pages into groups.
 
     Args:
-        pages: all that may move.
         tier: int64[n] ranks, -1 for pages of no tier, which are left out.
-        demand: of the pages.
         confidence: standard deviations by which a rate is doubted.
     """
     per_page = demand.lines / (pageset.sizes(pages) // 4096)
@@ -207,10 +205,7 @@ class ResidualLoad:
         """The model with the load to decide on.
 
         Args:
-            model: with the loads as told.
             known: float64[tiers] bytes a second that known pages ask for.
-            traffic: when that is.
-            wait_s: as of `surprised`.
         """
         silent = np.array([source == "none" for source in model.source])
         residual = np.where(silent, 0.0, model.load - known)

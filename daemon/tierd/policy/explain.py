@@ -71,13 +71,7 @@ def sentence(
     rule: Rule,
     confidence: float,
 ) -> str:
-    """What the rule says of one page on a known node.
-
-    Args:
-        page: one folio.
-        tiers: the map.
-        traffic, model, weight, rule, confidence: of the last decision.
-    """
+    """What the rule says of one page on a known node, by the last decision's model and traffic."""
     here = tiers.tier_of(int(page.node[0]))
     demand = estimate(page, traffic)
     kinds = kinds_of(page, np.array([here.rank]), demand, confidence)

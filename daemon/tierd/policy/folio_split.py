@@ -59,7 +59,6 @@ def space_prices(bids: Bids, space: I64Array) -> F64Array:
     """Seconds that a byte of room is worth, float64[tiers].
 
     Args:
-        bids: all that may move.
         room: int64[tiers] bytes that may come in; negative where bytes must leave.
     """
     prices = np.zeros(len(space))
@@ -102,12 +101,10 @@ def split_gain(
     """Seconds by which folios are better split, and for which tier; -inf for not at all.
 
     Args:
-        bids: of 2 MiB folios.
         busy: float64[n] pages that carry the accesses; NaN: unknown.
         lines, doubt: float64[n] of folios, a second.
         byte_s: float64[tiers] seconds that a tier takes for a byte.
         price: float64[tiers] of room.
-        rule: the usual one.
     """
     doubled = 1 + rule.margin
     here = np.arange(len(busy)), bids.tier

@@ -41,14 +41,12 @@ class Traffic:
     """One tick's knowledge of what memory serves.
 
     Attributes:
-        time_ns: CLOCK_MONOTONIC of it.
         half_life_s: of the heat that goes with it.
         seen_s: seconds over which heat has been gathered; what is younger than a few half-lives
             has not yet reached its level.
         load: node → bytes a second, read and written.
         source: node → where that is from.
         lines_per_count: cache lines that one access counted in heat stands for.
-        patterns: by region.
         measured: node → what a probe found.
     """
 

@@ -63,7 +63,6 @@ class RateLimiterSettings:
     """Bytes a second that may move, and the limits above which that is less.
 
     Attributes:
-        rate_bytes_per_s: the configured rate.
         failure_share: fraction of a target's moves that may fail before its rate is halved.
         most: pressure above which the rate is halved; 1 turns a limit off.
     """

@@ -46,8 +46,6 @@ class NeoMemSettings:
 
     Attributes:
         p_min, p_init, p_max: fractions of the counters that may count as hot.
-        alpha: weight of bandwidth utilisation.
-        beta: weight of ping-pong.
         quota_bytes_per_s: p is halved when so many bytes are promoted a second.
         least_count: no threshold is below this count.
     """
@@ -92,9 +90,7 @@ class CardProfile:
         busy: requests in the period, reads and writes.
         capacity: the most requests in the period (cycles times channels); 0 where the card
             does not report it.
-        reports: pages reported in the period.
         refused: reports lost to an overflow, in the card or behind it.
-        threshold_max: the largest threshold of the card.
         unmovable: pages reported in this epoch that cannot be promoted.
         moved: pages that were promoted from the card's memory or demoted into it in this
             epoch.
@@ -122,11 +118,8 @@ class Moved:
     """The moves of the period, over all cards.
 
     Attributes:
-        promoted_pages: pages promoted.
         ping_pong_pages: of these, and of those rejected for it, the pages that had been
             demoted just before.
-        promoted_bytes: bytes promoted.
-        seconds: length of the period.
     """
 
     promoted_pages: int
@@ -156,7 +149,6 @@ class Decision:
     """The decision of a period.
 
     Attributes:
-        state: for the next period.
         quantile: QF(1 - p), None without a histogram.
         over_quota, under_error, overflow: which limits were applied.
         clamped: the threshold is a limit and not the quantile.

@@ -61,7 +61,6 @@ class HillClimber:
     """Moves a slice, and keeps it where the rate of served lines grew.
 
     Args:
-        epoch_s: length of an epoch.
         residency_s: no page goes back before, but after a sharp fall.
     """
 
@@ -202,7 +201,6 @@ class HillClimber:
         """At the end of an epoch of rest: a slice, and the rank that it is to go to.
 
         Args:
-            now: the present.
             loaded, idle: float64[tiers] ns.
             used: float64[tiers] part of the bandwidth.
         """

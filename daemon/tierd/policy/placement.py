@@ -52,8 +52,6 @@ class Search:
     """One search.
 
     Args:
-        model: the tiers.
-        kinds: what may move.
         load, weight: float64[tiers] as things are.
         room: int64[tiers] bytes that may come in.
         cost: float64[groups, tiers] seconds waited a second that a folio's move has to save.

@@ -139,7 +139,6 @@ class RegressionWindow:
 
         Args:
             rate: lines a second that memory served in the epoch.
-            swing: what is chance.
             alike: whether memory is used as before the series.
             moved: whether pages were moved in the epoch.
         """

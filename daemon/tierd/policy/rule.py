@@ -44,7 +44,6 @@ class Terms:
     Attributes:
         bar: hotness that the page must pass.
         price: hotness that pays for the moves and for what the victim loses.
-        promotes: whether the page passes both.
     """
 
     bar: float
@@ -107,7 +106,6 @@ def least_rate(tiers: TierMap, nodes: Collection[int], pays_in_s: float) -> floa
     Args:
         tiers: latencies, ns.
         nodes: where pages are promoted from; those that gain most count.
-        pays_in_s: break-even time.
 
     Returns:
         0 where it is not known what an access saves.
@@ -140,9 +138,6 @@ class Verdict:
     """What becomes of a page in the next decision, and why.
 
     Attributes:
-        reason: why.
-        heat: of the page.
-        direction: None where it stays.
         dest: the node that it goes to, None where it stays.
         victim: hotness of the page that has to leave for it; 0 for free memory, None where no
             page was compared with it.

@@ -59,7 +59,6 @@ class Step:
 
     Attributes:
         members: int64[n] indices in the page set.
-        source, dest: ranks.
         gives_way: it makes room for the step that follows.
         saved: predicted seconds of waiting saved a second, at the prices it was chosen by: those
             of the way to the end for a trade, and all steps to an end add up to what that saves.
@@ -79,12 +78,10 @@ class MigrationScheduler:
     """One decision in the making.
 
     Args:
-        model: tiers and their present load.
         kinds: what may move; folios are taken out of it.
         weight: float64[tiers] latencies waited for a second on each tier by all accesses.
         room: int64[tiers] bytes that may come in.
         spare: int64[tiers] bytes that may be used while pages change places.
-        rule: what a move must bring.
         lines: a second, that may change tier in trades.
     """
 

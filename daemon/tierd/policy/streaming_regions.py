@@ -24,9 +24,7 @@ class Regions:
     """One decision's pages by region.
 
     Args:
-        pages: those looked at.
         tier: int64[n] their ranks.
-        demand: of the pages.
         settled: bool[n], those that may move.
     """
 
@@ -56,7 +54,6 @@ class Regions:
 
         Args:
             members: int64[k] indices of pages.
-            source, dest: ranks.
             taken: bool[n] pages that other moves are of; not `members`.
         """
         if not len(members) or not self._streamed[members].all():
@@ -82,11 +79,6 @@ class Regions:
 
         Whole regions, at least one: first such as are split, then neighbours of those in
         `dest`; those to `avoid`, and others that they follow on, last.
-
-        Args:
-            source, dest: ranks.
-            share: of all lines.
-            avoid: regions.
         """
         here = self._movable & (self._tier == source) & (self._lines > 0)
         found = np.unique(self._at[here])

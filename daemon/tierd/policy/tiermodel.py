@@ -64,7 +64,6 @@ class TierModel:
         latency: idle latency, ns.
         bandwidth: bytes a second.
         load: float64[tiers] bytes a second now.
-        source: where each load is from.
         cpus: CPUs that may have lines under way.
         notes: one sentence for each number that was not taken as told.
     """

@@ -225,8 +225,6 @@ class Round:
         True if all of them are promoted.
 
         Args:
-            tier: the destination.
-            hot: the promotable pages.
             instead_of: only pages of this group are displaced, and no free memory is used.
             below_floor: the pages are of this group, which is below its floor: they displace
                 the coldest pages of others, however hot these are.

@@ -75,7 +75,6 @@ class Component(Generic[T]):
     Attributes:
         name: the first part of its calls' kinds.
         make: makes one, in the service.
-        methods: those that are recorded, by name.
         given: arguments of `make` → plain values.
         remake: plain values → one, in a replay.
         prepare: gives one its surrounding before a call, in a replay.
@@ -139,7 +138,6 @@ class Replayed:
     """Makes the recorded calls of components again.
 
     Args:
-        components: whose calls.
         others: makes calls of further kinds again, of the surrounding and what they were given.
     """
 
@@ -207,10 +205,7 @@ class Part:
     """How far one part of the service decides again as it did.
 
     Attributes:
-        name: of the part.
-        decisions: that were made again.
         differing: of those, that are not the recorded ones.
-        first: the first of them.
         ended: why decisions were not made again to the end, "" where they were.
     """
 

@@ -60,12 +60,7 @@ class _Replayed(Promoter):
 
 
 class FastReplay:
-    """Makes the fast path's choices again, tick by tick.
-
-    Attributes:
-        part: how many steps chose the same.
-        moves: moves that were compared.
-    """
+    """Makes the fast path's choices again, tick by tick. `part`: how many steps chose the same."""
 
     def __init__(self) -> None:
         self.part = Part("fast path")
@@ -80,11 +75,7 @@ class FastReplay:
             self.part.end(MISSING)
 
     def tick(self, number: int, log: FastPathLog) -> None:
-        """The calls of a tick, again.
-
-        Raises:
-            RecordingError: they cannot be.
-        """
+        """The calls of a tick, again. Raises RecordingError: they cannot be."""
         if self.part.ended:
             return
         kinds = log.columns["call"]["kind"].tolist()

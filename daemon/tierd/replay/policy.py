@@ -89,11 +89,8 @@ class Replay:
     """One run over a recording.
 
     Args:
-        recording: what to replay.
-        make_policy: makes a policy of a configuration.
         change: makes the configuration to use of the recorded one; None replays it as
             it was recorded.
-        memory_bytes: as of `World`.
 
     Attributes:
         changed: settings that are others here, by dotted key.

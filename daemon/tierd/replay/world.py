@@ -63,11 +63,7 @@ class World:
 
     @property
     def heat(self) -> HeatTable:
-        """The heat table.
-
-        Raises:
-            RecordingError: the recording has not made one yet.
-        """
+        """The heat table. Raises RecordingError: the recording has not made one yet."""
         if self._heat is None:
             raise RecordingError("the recording uses heat before it makes it")
         return self._heat

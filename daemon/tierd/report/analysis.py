@@ -112,11 +112,7 @@ def analyse(
     """The figures of a recording.
 
     Args:
-        recording: the recording.
-        columns: stretches of time.
-        rows: rows of the heat map.
         target: a target's number or pid; without it, that with the most accesses.
-        memory_bytes: as of `tierd.replay.world.World`.
 
     Raises:
         RecordingError: the recording cannot be read.

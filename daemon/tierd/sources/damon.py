@@ -104,7 +104,6 @@ def blind(table: npt.NDArray[np.uint64], checks: int) -> bool:
 
     Args:
         table: uint64[m, 4] regions as `damon_kernel.Regions` has them.
-        checks: checks in one aggregation interval.
     """
     size = table[:, 2] - table[:, 1]
     busy = table[:, 3] >= DAMON.saturated_fraction * checks
@@ -124,10 +123,7 @@ class DamonSource(AccessSource):
     """An `AccessSource`; see the module's text.
 
     Args:
-        settings: monitoring attributes.
-        root: root of the sysfs, tracefs and proc trees ("/" but in tests).
         run_dir: where the mark is kept that tells our kdamond from another user's.
-        clock: CLOCK_MONOTONIC in ns.
     """
 
     name = "damon"

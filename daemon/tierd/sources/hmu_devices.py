@@ -34,7 +34,6 @@ class HmuDevices:
 
     Args:
         cards: the connection, closed with the set.
-        settings: what they count.
         first_threshold: their threshold until the first profile says better.
         begun: called with a card, as of its enabling or clearing, when an epoch of it begins.
         lost: called with the number of a card that is let go.

@@ -43,12 +43,8 @@ class NeoProfSource(AdaptiveSource):
     """An `AccessSource`; see the module's text.
 
     Args:
-        settings: how cards count.
         scan: how the module scans what no card sees.
         first_threshold: of cards, until the first profile says better.
-        root: root of /dev and /sys ("/" but in tests).
-        clock: CLOCK_MONOTONIC in ns.
-        open_cards, open_ring, make_scan: make the connections.
     """
 
     name = "neoprof"

@@ -107,11 +107,8 @@ class PmuSource(SampledSource):
     """An `AccessSource`; see the module's text.
 
     Args:
-        settings: what is sampled, how often, and where it is counted.
-        sampler: sizes and ways of loading.
         plans: events to sample in place of the tables' (tests attach the same program to
             a software event).
-        clock: CLOCK_MONOTONIC in ns.
     """
 
     def __init__(

@@ -45,11 +45,8 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
     """The sampling interval to scan with from now on, in us; 0 is the whole period.
 
     Args:
-        seen: what the latest scans found.
         aim: share of the pages that fast memory has room for.
         now_us: the interval that is set.
-        least_us: no shorter.
-        most_us: the period that is set.
     """
     if aim >= 1 or least_us * INTERVAL.alike_factor >= most_us:
         return 0

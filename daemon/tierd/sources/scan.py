@@ -48,13 +48,9 @@ class ScanSource(EventDrivenSource):
     """An `AccessSource`; see the module's text.
 
     Args:
-        settings: how to scan.
         nodes: nodes whose pages are reported; none named: all.
         alone: no other source finds pages that become hot.
         report_scans: a page that stays hot is reported in one scan of so many (in turns).
-        root: root of /dev and /sys ("/" but in tests).
-        clock: CLOCK_MONOTONIC in ns.
-        open_control, open_ring: make the two connections.
         keep: which page records to count, bool[n] for records[n]; None counts all.
     """
 

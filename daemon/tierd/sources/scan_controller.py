@@ -52,7 +52,6 @@ class ScanPhaseDetector:
         """Whether that is a phase change.
 
         Args:
-            found: what a scan found.
             pages: that are scanned.
             scans: that have taught since the start, or since the last phase change.
         """
@@ -87,7 +86,6 @@ class ScanController:
         period_us: least time between two scans, once they have taught enough.
         min_sampling_interval_us: no sampling interval is shorter; from half of the period on there
             is none.
-        now_ns: CLOCK_MONOTONIC.
         alone: no other source finds pages that become hot.
 
     Attributes:

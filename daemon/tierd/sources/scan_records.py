@@ -68,13 +68,7 @@ TABLES: Final = {fresh: _fresh_table(fresh) if fresh else COUNTS for fresh in Wa
 
 
 class ScanRecords:
-    """Makes batches of records.
-
-    Args:
-        source: the name that the batches carry.
-        report_scans: what the module was asked for.
-        writes: whether the dirty bits tell writes from reads.
-    """
+    """Makes batches of records. `writes`: whether the dirty bits tell writes from reads."""
 
     def __init__(self, source: str, report_scans: int, *, writes: bool) -> None:
         self._source = source
@@ -101,7 +95,6 @@ class ScanRecords:
         Args:
             records: `uapi.RECORD`[n].
             now: time of the batch, ns.
-            lost: records that were lost before these.
             keep: which of them to count if they are hot, bool[n] for records[n]; None counts all.
             fresh: what may just have begun.
         """
@@ -142,7 +135,6 @@ class ScanSummary(NamedTuple):
     """What a scan of one target found (struct tierd_record of kind ROUND).
 
     Attributes:
-        accessed: pages in use.
         newly_hot: pages that became hot and were found by just the last two scans of eight.
         newly_hot_fraction: their share of those that became hot, 0 to 1.
         newly_idle: pages that the three scans before had found in use, and this one did not.

@@ -109,8 +109,6 @@ def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> Acc
     """The source `name`, not started.
 
     Args:
-        name: one of `sources.order`.
-        config: the sources' section.
         lines: whether the policy weighs lines, not uses of pages.
 
     Raises:

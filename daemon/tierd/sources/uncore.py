@@ -43,10 +43,8 @@ class Event:
     """One event of one controller's PMU.
 
     Attributes:
-        pmu: its name.
         kind: memory that the controller serves.
         cpus: one of each package.
-        attr: the encoding.
         bytes_each: of a count.
     """
 
@@ -130,8 +128,6 @@ class Uncore:
     """Reads all memory controllers of a host.
 
     Args:
-        nodes: of the map.
-        root: root of /sys.
         count: opens an event on a CPU; a descriptor of which 8 bytes are the count.
     """
 

@@ -50,10 +50,8 @@ class Evidence:
     """Everything the readers found.
 
     Attributes:
-        memory: nodes with memory.
         cpu_only: nodes with CPUs and no memory.
         access: node → its access class.
-        devices: dax and CXL devices.
         kernel_tiers: node → the kernel's tier number.
         cpu_model: model name from /proc/cpuinfo, or an empty string.
         overrides: node → what the operator says.

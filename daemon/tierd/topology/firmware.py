@@ -109,7 +109,6 @@ class DaxDevice:
     Attributes:
         name: "dax0.0".
         node: the node its memory is or would be on; None where the kernel says none.
-        size_bytes: its size.
         system_ram: whether the kmem driver has it, so that it is ordinary memory.
         kind: CXL or PMEM by its parents, None if they do not tell.
         region: the CXL region it is made from, or an empty string.
@@ -128,7 +127,6 @@ class Devices:
     """All memory devices of the host.
 
     Attributes:
-        dax: all dax devices.
         memdevs: names of CXL memory devices ("mem0"), also those without a region.
         regions: name of a CXL region → its numbers (from CDAT, added up by the kernel).
         notes: memory that is there and cannot be used as it is.

@@ -63,8 +63,6 @@ def read_gpu_nodes(tree: SysTree, raw: RawNodes, devices: Devices) -> GpuNodes:
     """Find the nodes with memory that belong to a GPU.
 
     Args:
-        tree: the host.
-        raw: its nodes.
         devices: its dax and CXL devices; what lies on one is no GPU's.
     """
     notes: list[str] = []

@@ -57,7 +57,6 @@ class HotplugWatcher:
     Args:
         root: as for `read`; anything but "/" is a captured tree, which is polled.
         poll_interval_s: where it must poll, at most this often.
-        clock: seconds, monotonic; for tests.
     """
 
     def __init__(

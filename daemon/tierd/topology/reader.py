@@ -48,7 +48,6 @@ def rank_tiers(
     """Rank the nodes, and note what was assumed.
 
     Args:
-        nodes: all nodes with memory.
         overrides: tiers that the operator put together; the other nodes are grouped here.
 
     Returns:

@@ -24,7 +24,6 @@ class Read(NamedTuple):
     """What is to be read.
 
     Attributes:
-        pid: whose files.
         key: names the question. A late answer is returned only to who asks with the same key; with
             None to nobody.
         function: reads, and returns what it found, or raises an exception.

@@ -184,11 +184,7 @@ class ProcessEventSocket:
 
 
 def _messages(data: bytes) -> Iterator[int]:
-    """Offsets of the netlink messages in a datagram.
-
-    Raises:
-        ValueError: it is cut off.
-    """
+    """Offsets of the netlink messages in a datagram. Raises ValueError: it is cut off."""
     offset = 0
     while offset < len(data):
         (length,) = struct.unpack_from("=I", data, offset)

@@ -73,7 +73,6 @@ def watched(
     """What to watch: extents where a walk has been, whole ranges where none has.
 
     Args:
-        ranges: the movable ranges now.
         scanned: the movable ranges that the last finished walk covered.
         extents: what that walk found, or None if there was none.
     """
@@ -169,7 +168,6 @@ class TargetPages:
         """When a new walk is due, as far as is known now.
 
         Args:
-            target: as it was last seen.
             interval_ns: pause between two walks, at least.
             walks_cpu_ns: what a walk over every target takes.
         """

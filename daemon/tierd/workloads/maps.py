@@ -59,7 +59,6 @@ class MapReader:
 
         Args:
             process: whom; its start time is compared after reading.
-            now_ns: CLOCK_MONOTONIC.
 
         Raises:
             TargetGoneError: the process ended or may not be looked at.

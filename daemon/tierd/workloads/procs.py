@@ -27,8 +27,6 @@ def read_bytes(path: str, limit: int = bounds.PROC_BYTES, *, once: bool = False)
     """Up to `limit` bytes of a file below /proc/PID.
 
     Args:
-        path: of the file.
-        limit: bytes.
         once: the kernel makes this file in one piece (stat, status, cgroup): a read has it all.
 
     Raises:
@@ -56,9 +54,7 @@ class Stat(NamedTuple):
     """One reading of /proc/PID/stat.
 
     Attributes:
-        pid: process id.
         comm: name of the main thread, at most 15 bytes; the process can choose it.
-        ppid: parent.
         kernel_thread: whether it has no user memory at all.
         ended: a zombie, or dead.
         start_time: clock ticks since boot at which it started; with `pid` it names
@@ -86,11 +82,7 @@ _decoded = functools.lru_cache(1024)(os.fsdecode)
 
 
 def parse_stat(text: bytes) -> Stat:
-    """A reading from the text of /proc/PID/stat.
-
-    Raises:
-        ValueError: not the text of a stat file.
-    """
+    """A reading from the text of /proc/PID/stat. Raises ValueError: not the text of a stat file."""
     head, _, rest = text.partition(b" (")
     comm, found, tail = rest.rpartition(b") ")  # comm itself may hold ") "
     fields = tail.split(None, 26)
@@ -113,11 +105,7 @@ def parse_stat(text: bytes) -> Stat:
 
 
 def read_stat(pid: int, root: Path = PROC) -> Stat:
-    """One reading of a process.
-
-    Raises:
-        TargetGoneError: there is no such process.
-    """
+    """One reading of a process. Raises TargetGoneError: there is no such process."""
     return reported_stat(stat_text(pid, root), pid)
 
 
@@ -184,10 +172,7 @@ class Process:
         """One reading of a process.
 
         Args:
-            stat: of the process.
-            root: /proc, or a tree like it.
             before: an earlier reading of the same process.
-            reads: makes the reads that may block.
             from_root: `CgroupNamespace.path`.
         """
         self.stat = stat

@@ -59,7 +59,6 @@ class Readings:
 
         Args:
             events: since the last call; None where there are none to be had.
-            now_ns: CLOCK_MONOTONIC.
             watched: pids that rest only while they do nothing.
             large_bytes: others with so much resident memory never rest: they may be put into
                 another control group, of which no event tells.
@@ -141,7 +140,6 @@ class NewProcesses:
         """Take out, and return, the newcomers that are to be targets now.
 
         Args:
-            now_ns: CLOCK_MONOTONIC.
             meant: whether a process would be watched as it is now; None if it never will be.
         """
         found = set()

@@ -79,14 +79,8 @@ class TargetRegistry:
         """Start listening; nothing is watched before the first `refresh`.
 
         Args:
-            config: who is meant.
-            rules: who belongs together, and who is left alone.
-            root: /proc, or a tree like it.
             own_pid: tierd's own process, never watched and nor are its children.
             open_events: opens process events; None polls /proc only.
-            pidfd_open: opens a pidfd.
-            clock: CLOCK_MONOTONIC, ns; of newcomers' ages.
-            reads: makes the reads that may block.
         """
         self._clock = clock
         self._reads = reads

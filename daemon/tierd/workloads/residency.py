@@ -74,7 +74,6 @@ class ResidencyScanner:
         """Present folios of `target` from page number `start_vpn` on.
 
         Args:
-            target: the process and its ranges.
             start_vpn: 0, or `next_vpn` of the step before.
             max_pages: the most 4 KiB pages to look at; at least one folio is.
 
@@ -112,7 +111,6 @@ class ResidencyScanner:
         """Node and order of given pages.
 
         Args:
-            pid: the process.
             vpn: uint64[n] page numbers (without target), in any order.
 
         Returns:

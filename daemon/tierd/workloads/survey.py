@@ -58,7 +58,6 @@ class Matched:
     Attributes:
         place: its path in the configuration.
         use: "match", "deny" or "rule"; "part" of an `any` that stands before it.
-        table: the matcher.
         groups: control groups that it names.
         processes: those it matches of at least `targets.min_rss`.
         small: those it matches of less.
@@ -127,11 +126,6 @@ def survey(
     """Ask each matcher of a configuration about each process.
 
     Args:
-        config: who is meant.
-        rules: who belongs together, and who is left alone.
-        reads: makes the reads that may block.
-        proc: /proc, or a tree like it.
-        root: where control groups are mounted.
         own: processes of tierd, which are left out with their children.
 
     Raises:

@@ -92,11 +92,6 @@ class Field:
 
     Attributes:
         name: "subsystem.field".
-        value: in force now.
-        default: without an override.
-        unit: of the value.
-        meaning: one sentence.
-        evidence: where the value is from.
         sensitivity: what half and twice the value change in the golden recordings.
     """
 
@@ -150,9 +145,6 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 def override(settings: Sequence[str]) -> Callable[[], None]:
     """Put other values in force, for components that are made from now on.
-
-    Args:
-        settings: texts of the form "subsystem.field=VALUE".
 
     Returns:
         What puts the values of before in force again.

@@ -15,9 +15,7 @@ def tuned(default: T, unit: str, meaning: str, evidence: str = ASSUMPTION) -> T:
     """A field of a tuning class; its measured sensitivity stands in `measured`.
 
     Args:
-        default: its value.
         unit: pages, bytes, ns, s, ratio, count and the like.
-        meaning: one sentence.
         evidence: the measurement, document or paper that the value is from.
     """
     about = {"unit": unit, "meaning": meaning, "evidence": evidence}

@@ -50,16 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class FastPathController:
-    """Controls the fast path between ticks; for the loop's thread.
-
-    Args:
-        settings: of the fast path.
-        policy: the watermark policy's settings, whose rule the promoter applies.
-        heat, tracking, sources, mover: components of the service.
-        thresholds: the controller of the cards' thresholds.
-        open_ring: opens /dev/tierd for the promoter.
-        root: root of /sys.
-    """
+    """Controls the fast path between ticks; for the loop's thread."""
 
     def __init__(
         self,

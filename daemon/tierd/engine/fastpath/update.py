@@ -160,9 +160,7 @@ class FastPathSettings:
 
     Attributes:
         enabled: false leaves all promotion to the ticks.
-        interval_ns: the promoter's.
         quota_bytes_per_s: the most bytes promoted in any second.
-        half_life_s: of heat.
         break_even_s: the least break-even time of a promotion.
     """
 
@@ -177,10 +175,7 @@ class FastPathUpdater:
     """Makes settings and orders; parts of them are cached until their inputs change.
 
     Args:
-        settings: of the fast path.
         policy: the watermark policy's settings, whose rule the promoter applies.
-        heat, tracking: components of the service.
-        root: root of /sys.
     """
 
     def __init__(
@@ -206,10 +201,7 @@ class FastPathUpdater:
         """Requests a second that pay for a page's moves in one second, for `_rate_of`."""
 
     def least_rate(self, source: NeoProfSource, tiers: TierMap, phase_age_s: float) -> float:
-        """Requests a second that a page must have to be promoted, now.
-
-        `phase_age_s`: the age of the phase.
-        """
+        """Requests a second that a page must have to be promoted, now."""
         nodes = frozenset(node for node, share in source.coverage.covered.items() if share > 0)
         known = self._rate_of
         if known is None or known[0] is not tiers or known[1] != nodes:

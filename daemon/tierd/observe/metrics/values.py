@@ -30,7 +30,6 @@ class Snapshot:
     Attributes:
         values: family → label values → value.
         buckets: observations per bucket of the tick duration, the last beyond all bounds.
-        seconds: their sum.
     """
 
     values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
@@ -54,11 +53,7 @@ class Values:
         """The latest published; replaced whole, so it may be read from any thread."""
 
     def add(self, name: str, amount: float, *labels: str) -> None:
-        """Count `amount` more.
-
-        Raises:
-            KeyError: there is no such family.
-        """
+        """Count `amount` more. Raises KeyError: there is no such family."""
         series = self._values[name]
         if labels not in series and len(series) >= MOST_SERIES:
             labels = self._fold(name, labels)

@@ -45,11 +45,7 @@ class Source:
         self.rows = 0
 
     def take(self, size: int) -> bytes:
-        """The next bytes.
-
-        Raises:
-            RecordingError: there are fewer.
-        """
+        """The next bytes. Raises RecordingError: there are fewer."""
         end = self._at + size
         if end > len(self._data):
             raise RecordingError(f"a frame of {len(self._data)} bytes ends inside a value")
@@ -68,7 +64,6 @@ class Field:
     """How one kind of value is written and read.
 
     Attributes:
-        put: appends the bytes of a value.
         take: takes a value off, or raises a `RecordingError`.
     """
 
@@ -231,7 +226,6 @@ def record(
     Args:
         make: makes the value of its fields; `dict` for a plain dictionary.
         check: returns what is wrong with a value that was read, "" for nothing.
-        fields: by name.
     """
 
     def put(out: list[bytes], value: Any) -> None:

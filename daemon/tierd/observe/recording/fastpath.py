@@ -177,11 +177,7 @@ def encode_fast_path(log: FastPathLog, before: Spans | None) -> bytes:
 
 
 def decode_fast_path(data: bytes, before: Spans | None) -> FastPathLog:
-    """The inverse of `encode_fast_path`.
-
-    Raises:
-        RecordingError: the bytes are no such frame.
-    """
+    """The inverse of `encode_fast_path`. Raises RecordingError: the bytes are no such frame."""
     log: FastPathLog = _LOG.decode(data)
     given = list(log.given)
     for index, each in enumerate(given):

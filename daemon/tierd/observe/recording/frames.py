@@ -73,11 +73,7 @@ def file_header() -> bytes:
 
 
 def pack_frame(kind: FrameType, raw: bytes) -> bytes:
-    """One frame.
-
-    Raises:
-        ValueError: `raw` is longer than `MAX_RAW`.
-    """
+    """One frame. Raises ValueError: `raw` is longer than `MAX_RAW`."""
     if len(raw) > MAX_RAW:
         raise ValueError(f"a frame of {len(raw)} bytes; no more than {MAX_RAW} are allowed")
     stored, coding = zlib.compress(raw, LEVEL), Coding.ZLIB

@@ -29,11 +29,8 @@ class Pass:
     """What one reading of a recording came across besides ticks.
 
     Attributes:
-        meta: where it was made.
         targets: every target seen, by number; the latest of each.
-        ending: how the file ended.
         end_reason: what the recorder said last, "" where it did not come to that.
-        ticks: ticks read.
         missing: ticks that the recorder dropped before its end.
         unknown: frames of a type that is not known here.
     """

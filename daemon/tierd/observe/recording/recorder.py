@@ -55,8 +55,6 @@ class RecorderStats:
     """Counters of a recorder since it was made.
 
     Attributes:
-        ticks: ticks written.
-        bytes: bytes written.
         dropped_ticks: ticks not written, because the writer could not keep up, a tick
             was too large for a frame, or the recording had ended.
         dropped_calls: calls of deciding components, the fast path's among them, that found no

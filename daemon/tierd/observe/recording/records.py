@@ -68,10 +68,8 @@ class Meta:
     """Where and by what the recording was made.
 
     Attributes:
-        version: tierd's version.
         started: UTC, ISO 8601.
         clock_ns: CLOCK_MONOTONIC at the same moment.
-        dry_run: no page was moved.
         host: what results may depend on: machine, kernel, versions of Python and NumPy.
     """
 
@@ -144,7 +142,6 @@ class RecordingHeat(HeatTable):
     Args:
         tap: called after each change; it keeps what it is given, so arrays that are
             views of other memory are copied first.
-        capacity_pages, half_life_s, refresh_s: as of `HeatTable`.
     """
 
     def __init__(

@@ -42,11 +42,9 @@ def recording(
 
     Args:
         config: [record] says whether and where to where `path` is None.
-        path: a file of its own.
         limit_bytes: in place of `record.size`.
         duration_ns: the recording ends after so long.
         only: the service ends with the recording (by SIGTERM to itself).
-        dry_run: for whoever reads the file.
 
     Raises:
         UnavailableError: the file or its folder cannot be made.

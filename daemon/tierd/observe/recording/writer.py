@@ -34,7 +34,6 @@ class RecordingWriter:
     Args:
         path: a file that must not exist yet; made for its owner only.
         limit_bytes: the file does not grow beyond this.
-        meta: the first frame.
 
     Raises:
         UnavailableError: the file cannot be made.
@@ -68,11 +67,7 @@ class RecordingWriter:
             raise UnavailableError(f"cannot write {path}: {error.strerror}") from None
 
     def gap(self, ticks: int) -> None:
-        """Ticks are missing here.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Ticks are missing here. Raises OSError: the file cannot be written."""
         self._put(pack_frame(FrameType.GAP, schema.GAP.encode({"ticks": ticks})))
 
     def tick(self, tick: RecordedTick, targets: Sequence[RecordedTarget]) -> str:

@@ -32,7 +32,6 @@ class Source:
     """What an encoding was read from.
 
     Attributes:
-        by: the vendor.
         kind: one of `KINDS`.
         title: of the document, or of the change.
         version: revision, page or commit that was read.
@@ -50,12 +49,7 @@ class PmuEvent:
 
     Attributes:
         role: what it is for, one of `ROLES`.
-        name: as the vendor writes it.
-        config: the event's encoding.
-        sources: what the encoding was read from.
-        precise: 0 to 3.
         threshold: True when config1 takes a latency in cycles.
-        latency: least and most of it.
         needs: format file that must exist, or an empty string.
         period: to begin with; a multiple of `step`.
         data_source: ask for each raw sample's data source (tells loads from stores).
@@ -122,11 +116,7 @@ class CpuModel:
 
 
 def parse_tables(text: str, file: str) -> list[CpuModel]:
-    """The models of one file.
-
-    Raises:
-        ConfigError: a mistake, with its place.
-    """
+    """The models of one file. Raises ConfigError: a mistake, with its place."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -235,22 +225,14 @@ def _latency(value: Any, path: str, file: str) -> tuple[int, int]:
 
 
 def load_tables() -> list[CpuModel]:
-    """Every model of the installed tables.
-
-    Raises:
-        ConfigError: a mistake in a file.
-    """
+    """Every model of the installed tables. Raises ConfigError: a mistake in a file."""
     return [
         model for file in files.event_files() for model in parse_tables(file.read_text(), str(file))
     ]
 
 
 def find_model(cpu: Cpu, models: Iterable[CpuModel]) -> CpuModel:
-    """The table of a CPU.
-
-    Raises:
-        UnavailableError: there is none.
-    """
+    """The table of a CPU. Raises UnavailableError: there is none."""
     for model in models:
         if model.matches(cpu):
             return model

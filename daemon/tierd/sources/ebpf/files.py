@@ -55,10 +55,8 @@ class Headers:
     """Kernel headers that bcc can use.
 
     Attributes:
-        release: the kernel release they belong to.
         native: True when they are the running kernel's.
         environment: what bcc must be told by environment variables.
-        flags: what its compiler must be told.
     """
 
     release: str

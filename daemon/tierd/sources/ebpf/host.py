@@ -76,11 +76,7 @@ class Cpu:
 
 
 def read_cpu(file: Path = CPUINFO) -> Cpu:
-    """This host's CPU.
-
-    Raises:
-        UnavailableError: /proc/cpuinfo does not say (not an x86).
-    """
+    """This host's CPU. Raises UnavailableError: /proc/cpuinfo does not say (not an x86)."""
     fields: dict[str, str] = {}
     try:
         for line in file.read_text(errors="replace").splitlines():
@@ -116,11 +112,7 @@ class Pmu:
 
 
 def find_pmu(name: str, root: Path = PMU_FOLDER) -> Pmu:
-    """A PMU by name.
-
-    Raises:
-        UnavailableError: the kernel has no such PMU.
-    """
+    """A PMU by name. Raises UnavailableError: the kernel has no such PMU."""
     try:
         return Pmu(int((root / name / "type").read_text()), root / name)
     except (OSError, ValueError) as error:
@@ -138,7 +130,6 @@ class Tracepoint:
     Attributes:
         id: its number, the `config` of a perf event.
         fields: (offset, size) in bytes by name.
-        format: the text of its print format.
     """
 
     id: int

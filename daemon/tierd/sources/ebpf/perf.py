@@ -99,11 +99,7 @@ class EventAttr:
     Attributes:
         type: number of the PMU (/sys/bus/event_source/devices/NAME/type).
         config: the event's encoding; `config1` its second word (load latency and such).
-        period: events between two samples.
-        sample: what a sample carries.
         precise: 0 to 3, how near the sampled instruction must be (precise_ip).
-        exclude_kernel: count user mode only.
-        read_format: what a read of the counter gives.
     """
 
     type: int
@@ -181,7 +177,6 @@ class Records:
         samples: structured array with the fields of `sample_dtype`.
         lost: samples that the kernel says it had no room for.
         throttled: times that the kernel stopped the event for taking too much time.
-        malformed: bytes that made no sense.
     """
 
     samples: npt.NDArray[np.void]
@@ -234,7 +229,6 @@ class Ring:
     """The ring buffer of one event; `close` before the event is closed.
 
     Args:
-        fd: the event.
         pages: of data, a power of two.
 
     Raises:

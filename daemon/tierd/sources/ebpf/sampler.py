@@ -55,9 +55,6 @@ class Sampler:
     """Runs a program; everything is released by `close`.
 
     Args:
-        program: name of its file.
-        plans: its events.
-        settings: sizes.
         functions: further functions of the program, as (name, kind).
         maps: further maps of the program, with their entries for each CPU.
     """

@@ -27,7 +27,6 @@ class Budget:
         samples_per_s: wanted rate. cpu_share: most of one CPU.
         interrupt_ns: what a sample costs the kernel before the program runs.
         least_period, most_period: bounds of the period, in events.
-        mode: "table" or "raw".
     """
 
     samples_per_s: float
@@ -43,10 +42,8 @@ class Interval:
     """What happened since the last step.
 
     Attributes:
-        seconds: its length.
         samples: that programs took of watched processes.
         runs: of the programs, foreign processes included (they cost as well).
-        throttled: times that the kernel stopped an event.
         kernel_ns_per_run: what one run costs, the interrupt included.
         user_ns: CPU time that reading and decoding took.
     """
@@ -69,8 +66,6 @@ class PeriodControl:
 
     Args:
         start, least, most: periods, in events.
-        samples_per_s: wanted rate.
-        cpu_share: most of one CPU that sampling may take.
     """
 
     def __init__(

@@ -83,7 +83,6 @@ def perf_event_open(
     """A descriptor (close-on-exec) of a perf event.
 
     Args:
-        attributes: struct perf_event_attr.
         pid: the process, -1 for all; with `cgroup` the descriptor of a control group's folder.
         cpu: the CPU, -1 for all.
         group: the leader's descriptor, -1 for none.

@@ -135,8 +135,6 @@ class PageTable:
 
     Args:
         maps: their descriptors; they may be closed afterwards.
-        size: what the program was loaded with.
-        sleep: time.sleep, or a test's.
     """
 
     def __init__(

@@ -110,12 +110,7 @@ def history_limit() -> int:
 
 
 class Pagemap:
-    """An open pagemap. It is closed when nobody has it any more, be it a thread that waits in it.
-
-    Args:
-        pid: of the process.
-        fd: the descriptor.
-    """
+    """An open pagemap. It is closed when nobody has it any more, not even a waiting thread."""
 
     def __init__(self, pid: int, fd: int) -> None:
         self.pid, self.fd = pid, fd
@@ -124,11 +119,6 @@ class Pagemap:
 
 def open_bounded(reads: BoundedReads, pid: int, opens: Callable[[int], int]) -> Pagemap:
     """A process's pagemap.
-
-    Args:
-        reads: makes the call.
-        pid: of the process.
-        opens: opens the file.
 
     Raises:
         TargetGoneError: there is no such process.
@@ -149,11 +139,6 @@ def open_bounded(reads: BoundedReads, pid: int, opens: Callable[[int], int]) -> 
 
 class PagemapReads:
     """Reads pagemaps, for one thread.
-
-    Args:
-        pages: what it reads for.
-        cpu: CPU time of the calling thread, in ns.
-        reads: makes the calls.
 
     Attributes:
         cpu_ns: CPU time of all reads but those that were given up.

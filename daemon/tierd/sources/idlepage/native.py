@@ -105,8 +105,6 @@ class IdleReader:
         """Read which pages are present in spans of page numbers; it may wait for ever.
 
         Args:
-            pagemap: the process's file, open.
-            spans: as of `spans_of`.
             start, stop: page numbers to begin and to end with.
             most: units, up to `MOST_UNITS`.
 

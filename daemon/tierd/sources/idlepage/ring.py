@@ -36,12 +36,7 @@ def drain(eventfd: int) -> None:
 
 
 class RingWriter:
-    """The writer's end; `reader` is for the other one. Each end has its own thread.
-
-    Args:
-        capacity: records.
-        root: where the host's files are; the ring lies where most memory is free.
-    """
+    """The writer's end; `reader` is for the other one. Each end has its own thread."""
 
     def __init__(self, capacity: int, root: Path = Path("/")) -> None:
         size = uapi.RING_DATA + capacity * RECORD.itemsize

@@ -75,9 +75,6 @@ class TargetScan:
     """Scans of one process; another thread may call `set_ranges`, and read `stats`.
 
     Args:
-        pages: the kernel's flags.
-        number: of the target.
-        pagemap: the process's.
         ranges: page numbers to scan, ascending and apart.
         clock, cpu: CLOCK_MONOTONIC, and the CPU time of scans, in ns.
 
@@ -85,7 +82,6 @@ class TargetScan:
         stats: struct tierd_target_stats by field name, and whether it is passed over; replaced
             whole.
         part: what is marked and not checked yet.
-        stepped_ns: when the last step was made.
     """
 
     def __init__(

@@ -55,10 +55,6 @@ class IdleScanner:
     what others ask for it finds before its next step.
 
     Args:
-        pages: the kernel's flags.
-        writer: where records go.
-        root: where the host's files are.
-        open_pagemap: opens a process's pagemap.
         clock, cpu: CLOCK_MONOTONIC, and the calling thread's CPU time, in ns.
         bounded: makes what opens or reads pagemaps, for one thread.
 
@@ -112,11 +108,7 @@ class IdleScanner:
         self._asked.set()
 
     def target_set(self, target: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """Replace the ranges of a target.
-
-        Raises:
-            TargetGoneError: it has been dropped.
-        """
+        """Replace the ranges of a target. Raises TargetGoneError: it has been dropped."""
         with self._lock:
             if target not in self._targets:
                 raise TargetGoneError(f"target {target} is not scanned")

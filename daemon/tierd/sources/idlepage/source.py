@@ -24,12 +24,7 @@ from tierd.sources.scan import ScanSource
 
 
 class Scanning:
-    """A scanner in a thread of its own, its ring and the kernel's files, while they are in use.
-
-    Args:
-        root: where the host's files are.
-        pages: opens the kernel's flags.
-    """
+    """A scanner in a thread of its own, its ring and the kernel's files, while they are in use."""
 
     def __init__(
         self,
@@ -95,13 +90,7 @@ class Scanning:
 
 
 class IdlePageSource(ScanSource):
-    """An `AccessSource`: `ScanSource` with a scanner in this process.
-
-    Args:
-        settings: how to scan.
-        root: root of /sys and /proc ("/" but in tests).
-        scanning: makes the scanner.
-    """
+    """An `AccessSource`: `ScanSource` with a scanner in this process."""
 
     name = "idlepage"
 

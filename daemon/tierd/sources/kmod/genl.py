@@ -56,7 +56,6 @@ class Family:
 
     Args:
         connection: a bound netlink socket with a timeout; closed by `close`.
-        family: the family's number.
     """
 
     def __init__(self, connection: socket.socket, family: int) -> None:
@@ -119,7 +118,6 @@ class Family:
 
         Args:
             attributes: pairs of an attribute's name and its value; those of None are left out.
-            dump: True for commands that list things.
 
         Raises:
             TargetGoneError: no such process, target or card.

@@ -92,7 +92,6 @@ class Card:
     Attributes:
         number: its number; records of its pages carry it in `history`.
         backend: "window", "pci" or "neoprof-v1".
-        device: the bus's name of the device.
         why: why it failed, or why it has no ranges; else empty.
         stats: struct tierd_card_stats by field name.
     """
@@ -122,7 +121,6 @@ class Profile:
         counters: the fields of 64 bits but `valid`, by name.
         error_low, error_high: the error bound is between these, inclusive.
         error_bin, error_rank: its bin, and the rank of the counter that it is.
-        threshold: in force.
         histogram: uint64[64], counters of row 0 by value; bins have the lower edges
             `histogram_edges()`. All zero without Features.HISTOGRAM.
         stats: struct tierd_card_stats by field name; empty where the module does not tell it here.
@@ -163,11 +161,7 @@ class Cards(Family):
     """
 
     def cards(self) -> list[Card]:
-        """All cards, by number.
-
-        Raises:
-            UnavailableError: the module is gone, or refuses.
-        """
+        """All cards, by number. Raises UnavailableError: the module is gone, or refuses."""
         found = self.ask(Command.NEOPROF_GET, dump=True)
         with understood():
             return [_card(message) for message in found]

@@ -27,7 +27,6 @@ class ScanState:
         hot_scans: a page seen in this many of the last 8 scans is hot.
         cold_scans: a hot page seen in no more than these is cold again.
         report_scans: a page that stays hot is reported in one scan of so many.
-        flags: `ScanFlags`.
         sampling_interval_us: accesses in so long before a look count; 0: all since the last look.
         hot_nodes, cold_nodes: nodes whose hot, and whose cooled, pages are reported.
         stats: struct tierd_stats by field name.

@@ -74,7 +74,6 @@ class Ring:
         """Open and map the device; the ring lies where most memory is free.
 
         Args:
-            root: where the host's files are.
             kinds: records to get; none given: those of the scanner.
 
         Raises:
