@@ -62,7 +62,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         "totals": service.totals.as_json(),
         "migration": {
             "bytes_per_second": config.migration.rate_limit_bytes_per_s,
-            "share": service.budget_share,
+            "share": service.work.decision.budget.in_force,
         },
         "targets": {
             "watched": len(service.components.tracking.pids),

@@ -18,7 +18,6 @@ from tierd.core.tiermap import TierMap
 from tierd.engine.components import ComponentFactory, Components, beside
 from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
-from tierd.engine.standing_account import StandingAccount
 from tierd.engine.systemd import SystemdNotifier
 from tierd.engine.tick import Tick
 from tierd.engine.wakeups import EventPoller, LoopExecutor, SighupFlag
@@ -89,21 +88,6 @@ class Service:
     def totals(self) -> Totals:
         """Counters since the start."""
         return self.work.totals
-
-    @property
-    def budget_share(self) -> float:
-        """Fraction of the configured rate that is in force."""
-        return self.work.decision.budget.in_force
-
-    @property
-    def account(self) -> StandingAccount:
-        """Whether moving pays."""
-        return self.work.account
-
-    @property
-    def undo_forgotten(self) -> int:
-        """Moved folios that cannot be put back."""
-        return self.work.origins.dropped
 
     @property
     def paused(self) -> bool:

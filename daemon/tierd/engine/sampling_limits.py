@@ -11,23 +11,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Protocol
 
 from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import INTERVAL, VALUE
 from tierd.engine.groups import ResidentBytes
+from tierd.hotness.table import HeatTable
 from tierd.policy.rule import least_rate
 
 log = logging.getLogger(__name__)
-
-
-class Fading(Protocol):
-    """The part of the heat table that is used here."""
-
-    def fade(self, half_lives: float) -> None:
-        """Cool all heat by so many half-lives at once; a negative number raises it."""
-        ...
 
 
 def space_fraction(
@@ -83,7 +75,7 @@ def bounds_us(tiers: TierMap, least_s: float, phase_age_s: float) -> tuple[int |
 class SamplingLimits:
     """Sets the limits of the source in use; called in each tick, before heat takes batches in."""
 
-    def __init__(self, heat: Fading, resident_bytes: ResidentBytes) -> None:
+    def __init__(self, heat: HeatTable, resident_bytes: ResidentBytes) -> None:
         self._heat = heat
         self._residents = resident_bytes
         self._source = ""
@@ -111,17 +103,18 @@ class SamplingLimits:
         if isinstance(source, EventDrivenSource):
             source.longest_us, source.lag_us = bounds_us(tiers, least_s, phase_age_s)
 
-    def follow_unit(self, source: AccessSource | None) -> bool:
-        """Scale heat to the unit that the source counts in; whether that has changed."""
+    def follow_unit(self, source: AccessSource | None) -> float | None:
+        """Scale heat to the unit the source counts in; by how many half-lives, None: not at all."""
         if source is None:
-            return False
+            return None
         dilution = source.dilution
         if source.name != self._source:
             self._source, self._dilution = source.name, dilution
-            return False
+            return None
         times = self._dilution / dilution
         if 1 / INTERVAL.close_factor < times < INTERVAL.close_factor:
-            return False
+            return None
         self._dilution = dilution
-        self._heat.fade(math.log2(times))
-        return True
+        faded = math.log2(times)
+        self._heat.fade(faded)
+        return faded

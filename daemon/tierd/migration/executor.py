@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,38 +18,6 @@ from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import HUGE_BYTES, U64Array
 from tierd.core.tuning import MIGRATION, VALUE
-
-
-class Mover(Protocol):
-    """Executes plans; `NativeMover` documents the methods."""
-
-    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
-        """Carry out `plan`; `pids` is target number → process id."""
-        ...
-
-    def stop(self) -> None:
-        """Make `execute` return soon, with the rest not tried."""
-        ...
-
-    def resume(self) -> None:
-        """Undo `stop`."""
-        ...
-
-    def set_rate(self, rate_bytes_per_s: int) -> None:
-        """Change the byte rate from now on."""
-        ...
-
-    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
-        """Change the retries of busy pages, and the fraction of a CPU that may be used."""
-        ...
-
-    def forget(self, pid: int) -> None:
-        """Release what is held for a process."""
-        ...
-
-    def close(self) -> None:
-        """Release everything."""
-        ...
 
 
 class DryMover:
@@ -345,3 +313,7 @@ class NativeMover:
                 ffi.from_buffer("uint8_t[]", fate),
             )
         return fate
+
+
+Mover: TypeAlias = DryMover | NativeMover
+"""Executes plans; `NativeMover` documents the methods."""

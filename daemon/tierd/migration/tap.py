@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -84,18 +84,6 @@ class FastPathLog:
             if isinstance(each, Steered)
         )
         return sum(column.nbytes for column in self.columns.values()) + told + 1024
-
-
-class Tap(Protocol):
-    """Returns the recorded inputs and choices of a promoter, until it is ended."""
-
-    def tapped(self) -> FastPathLog | None:
-        """The log since the last call."""
-        ...
-
-    def untap(self) -> None:
-        """Stop recording."""
-        ...
 
 
 def copied(given: Any, ffi: Any) -> dict[str, Table]:

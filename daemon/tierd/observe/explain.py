@@ -18,19 +18,12 @@ import numpy.typing as npt
 from tierd.core.migration import WORDS, Direction, Reason
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK
 from tierd.core.tiermap import TierMap
+from tierd.hotness.table import HeatTable
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import DecisionLog, counts_of, entry_of
 from tierd.policy.rule import Verdict
 
 __all__ = ["DecisionLog", "Explainer"]
-
-
-class Lookup(Protocol):
-    """What is asked of the heat table."""
-
-    def lookup(self, key: int) -> PageSet:
-        """What is known of the folio whose first page is `key`; empty if nothing."""
-        ...
 
 
 class ServiceView(Protocol):
@@ -39,25 +32,20 @@ class ServiceView(Protocol):
     @property
     def pids(self) -> Mapping[int, int]:
         """Target number → pid."""
-        ...
 
     @property
     def tiers(self) -> TierMap:
         """The tiers now."""
-        ...
 
     @property
     def epoch_ns(self) -> int:
         """When the first of the cards' present epochs began, CLOCK_MONOTONIC; 0 without cards."""
-        ...
 
     def movable(self, key: int) -> bool:
         """Whether the page is in a range that may be moved."""
-        ...
 
     def thresholds(self) -> Mapping[str, int]:
         """Counts that make a page hot, by card; empty without cards."""
-        ...
 
 
 class Explainer:
@@ -67,7 +55,7 @@ class Explainer:
         judge: what the policy in use would decide about a page now.
     """
 
-    def __init__(self, heat: Lookup, log: DecisionLog, around: ServiceView) -> None:
+    def __init__(self, heat: HeatTable, log: DecisionLog, around: ServiceView) -> None:
         self._heat = heat
         self._log = log
         self._around = around

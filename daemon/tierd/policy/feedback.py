@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +32,7 @@ from tierd.core import bounds
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
+from tierd.policy.cost_decision import CostRound
 from tierd.policy.pageset import sizes_of
 from tierd.policy.regression_window import (
     Before,
@@ -43,28 +43,6 @@ from tierd.policy.regression_window import (
 )
 
 F64Array = npt.NDArray[np.float64]
-
-
-class Now(Protocol):
-    """What a comparison needs of the present."""
-
-    @property
-    def lines_per_s(self) -> float:
-        """Lines that memory serves."""
-        ...
-
-    @property
-    def waited(self) -> float:
-        """Seconds that all accesses wait, a second."""
-        ...
-
-    def spread(self) -> F64Array:
-        """How accesses since long are spread over parts of memory, float64[parts], decayed."""
-        ...
-
-    def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
-        """Seconds saved a second by pages being here, not on `source` nodes; pages known of."""
-        ...
 
 
 @dataclass
@@ -88,7 +66,7 @@ class FeedbackController:
         self._horizon_s = horizon_s
         self._epoch_ns = int(epoch_s * 1e9)
         self.half_life_s = FEEDBACK.half_life_s
-        """Of what `Now.spread` tells."""
+        """Of what `CostRound.spread` tells."""
         self.epochs: deque[Epoch] = deque(maxlen=bounds.FEEDBACK_EPOCHS)
         self.predicted = self.observed = self.spent_s = 0.0
         """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
@@ -191,7 +169,7 @@ class FeedbackController:
         now.source = source if now.source is None else np.concatenate([now.source, source])[:most]
         now.pages += count
 
-    def update(self, time_ns: int, now: Now) -> bool:
+    def update(self, time_ns: int, now: CostRound) -> bool:
         """The present state of memory; true while moves are taken back to see whether it helps."""
         if not self._begun_ns:
             self._begun_ns = time_ns
@@ -225,7 +203,7 @@ class FeedbackController:
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
         return self._test is not None
 
-    def _settle(self, time_ns: int, epoch: _Open, rate: float, now: Now) -> None:
+    def _settle(self, time_ns: int, epoch: _Open, rate: float, now: CostRound) -> None:
         assert epoch.page is not None
         assert epoch.source is not None
         # A page that moved twice in the epoch came from where it was first.
@@ -276,7 +254,7 @@ class FeedbackController:
             return True
         return float(np.minimum(mix, self.mix).sum()) >= FEEDBACK.alike_overlap
 
-    def _judge(self, rate: float, now: Now) -> None:
+    def _judge(self, rate: float, now: CostRound) -> None:
         """Moves were taken back because the rate fell: was it them?"""
         assert self._test is not None
         (epoch, fallen), self._test = self._test, None

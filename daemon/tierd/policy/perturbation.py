@@ -17,30 +17,14 @@ and at any time what it promises by chance.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import REGRESSION, TRIAL
+from tierd.policy.cost_decision import CostRound
 from tierd.policy.tiermodel import F64Array
-
-
-class Present(Protocol):
-    """What a trial needs of the present."""
-
-    @property
-    def lines_per_s(self) -> float:
-        """Lines that memory serves."""
-        ...
-
-    def slice_of(
-        self, source: int, dest: int, share: float, avoid: U64Array
-    ) -> tuple[U64Array, U64Array]:
-        """Streamed pages, uint64[n], that may go from one rank to another, with a share of all
-        lines, and their regions, those to `avoid` last; none where there is no room."""
-        ...
 
 
 @dataclass
@@ -134,7 +118,7 @@ class HillClimber:
         )
         self._turn = 0
 
-    def update(self, time_ns: int, now: Present) -> bool:
+    def update(self, time_ns: int, now: CostRound) -> bool:
         """Take in a tick; true at the end of an epoch of rest."""
         self._sum, self._ticks = self._sum + now.lines_per_s, self._ticks + 1
         if time_ns - self._begun_ns < self._epoch_ns:
@@ -196,7 +180,7 @@ class HillClimber:
         return (there + back) if not self._turn else (there if self._turn % 2 else back)
 
     def due(
-        self, now: Present, loaded: F64Array, idle: F64Array, used: F64Array
+        self, now: CostRound, loaded: F64Array, idle: F64Array, used: F64Array
     ) -> tuple[U64Array, int] | None:
         """At the end of an epoch of rest: a slice, and the rank that it is to go to.
 

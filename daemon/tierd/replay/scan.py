@@ -13,7 +13,8 @@ from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.pacing import Findings, TickPacer
 from tierd.engine.phase import MissBurstDetector, PhaseAge
-from tierd.engine.sampling_limits import Fading, SamplingLimits, bounds_us, space_fraction
+from tierd.engine.sampling_limits import SamplingLimits, bounds_us, space_fraction
+from tierd.hotness.table import HeatTable
 from tierd.replay.component import Component, Journal, Method, Surrounding
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.scan_controller import ScanController, Stats
@@ -81,9 +82,8 @@ CONTROLLER: Final = Component(
 class RecordedSamplingLimits(SamplingLimits):
     """What the controller is told of fast memory, and how heat follows it, told to a journal."""
 
-    def __init__(self, journal: Journal, heat: Fading, resident_bytes: ResidentBytes) -> None:
-        self._faded = _Faded(heat)
-        super().__init__(self._faded, resident_bytes)
+    def __init__(self, journal: Journal, heat: HeatTable, resident_bytes: ResidentBytes) -> None:
+        super().__init__(heat, resident_bytes)
         self._journal = journal
         self._reported: list[object] = []
 
@@ -117,33 +117,20 @@ class RecordedSamplingLimits(SamplingLimits):
             decided = [source.longest_us, source.lag_us]
             self._journal("scan.longest", [least_s, phase_age_s], decided)
 
-    def follow_unit(self, source: AccessSource | None) -> bool:
+    def follow_unit(self, source: AccessSource | None) -> float | None:
         """See `SamplingLimits`."""
-        changed = super().follow_unit(source)
+        faded = super().follow_unit(source)
         told: list[object] = [] if source is None else [source.name, source.dilution]
         if told != self._reported and told:
             self._reported = told
-            self._journal("scan.unit", told, [self._faded.half_lives if changed else None])
-        return changed
-
-
-class _Faded:
-    """Heat that says by how much it has faded last."""
-
-    def __init__(self, heat: Fading | None = None) -> None:
-        self._heat = heat
-        self.half_lives = 0.0
-
-    def fade(self, half_lives: float) -> None:
-        self.half_lives = half_lives
-        if self._heat is not None:
-            self._heat.fade(half_lives)
+            self._journal("scan.unit", told, [faded])
+        return faded
 
 
 def limits_again() -> dict[str, Callable[..., Sequence[Any]]]:
     """What makes the choices of `RecordedSamplingLimits` again, by kind of call."""
-    faded = _Faded()
-    limits = SamplingLimits(faded, ResidentBytes())
+    heat: Any = SimpleNamespace(fade=lambda half_lives: None)
+    limits = SamplingLimits(heat, ResidentBytes())
 
     def space(around: Surrounding, held: Any, rows: Any, kept: float) -> list[float | None]:
         usage = {node: NodeUsage(*sizes) for node, *sizes in rows}
@@ -155,7 +142,7 @@ def limits_again() -> dict[str, Callable[..., Sequence[Any]]]:
 
     def unit(_: Surrounding, name: str, dilution: float) -> list[float | None]:
         source: Any = SimpleNamespace(name=name, dilution=dilution)
-        return [faded.half_lives if limits.follow_unit(source) else None]
+        return [limits.follow_unit(source)]
 
     return {"scan.room": space, "scan.longest": longest, "scan.unit": unit}
 

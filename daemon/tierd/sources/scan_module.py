@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from tierd.core.access import Availability, WatchedTarget, join_ranges
 from tierd.core.errors import SecondMmuError, TargetGoneError
-from tierd.sources.kmod.netlink import ScanState, TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS
+
+if TYPE_CHECKING:
+    from tierd.sources.idlepage.scanner import IdleScanner
+    from tierd.sources.kmod.netlink import Control
 
 
 def module_availability(root: Path) -> Availability:
@@ -52,36 +55,8 @@ def merged(target: WatchedTarget) -> list[tuple[int, int]]:
     return join_ranges(parts, MAX_RANGES)
 
 
-class ScannerControl(Protocol):
-    """What the source asks of a scanner: the module's (`Control`), or one in this process."""
-
-    def target_add(self, target: int, pid: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """See `Control`."""
-        ...
-
-    def target_set(self, target: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """See `Control`."""
-        ...
-
-    def target_del(self, target: int) -> None:
-        """See `Control`."""
-        ...
-
-    def targets(self) -> list[TargetState]:
-        """See `Control`."""
-        ...
-
-    def scan_set(self, *args: Any, **settings: Any) -> None:
-        """See `Control`."""
-        ...
-
-    def scan_get(self) -> ScanState:
-        """See `Control`."""
-        ...
-
-    def close(self) -> None:
-        """See `Control`."""
-        ...
+ScannerControl: TypeAlias = "Control | IdleScanner"
+"""What the source asks for scans: the module, or a scanner in this process."""
 
 
 class ScanTargets:

@@ -35,8 +35,8 @@ from tierd.engine.tracking import ServiceView, Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import Mover, NativeMover
 from tierd.migration.fastpath_update import PromoterStats
+from tierd.migration.promoter import Promoter
 from tierd.migration.results import pages_moved
-from tierd.migration.tap import Tap
 from tierd.observe.explain import DecisionLog, Explainer
 from tierd.observe.totals import Totals
 from tierd.policy.limits import Groups
@@ -96,7 +96,7 @@ class FastPathController:
         """Replace the `FastPathUpdater` by another one with the same arguments."""
         self.updater = make(*self._update_of, **self._update_with)
 
-    def tap(self) -> Tap | None:
+    def tap(self) -> Promoter | None:
         """Record the inputs and choices of the fast path; call it first. None without one."""
         return None if self._native is None else self._native.tap()
 

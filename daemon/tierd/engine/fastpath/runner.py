@@ -20,7 +20,6 @@ from tierd.migration.fastpath_update import (
 )
 from tierd.migration.promoter import Promoter
 from tierd.migration.results import report_of
-from tierd.migration.tap import Tap
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
 
@@ -48,7 +47,7 @@ class FastPathRunner:
         self._errors: dict[int, int] = {}
         self._before_ns = 0
 
-    def tap(self) -> Tap:
+    def tap(self) -> Promoter:
         """Record the inputs and choices of the promoter; call it first.
 
         Raises:

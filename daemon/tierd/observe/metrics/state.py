@@ -39,36 +39,20 @@ class Observed(Protocol):
     """What the metrics need of the running service (`tierd.engine.Service`)."""
 
     paused: bool
+    work: Any
+    """`tierd.engine.tick.Tick`."""
 
     @property
     def totals(self) -> Totals:
         """Counts since the start."""
-        ...
 
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        ...
 
     @property
     def components(self) -> Any:
         """The loop's components."""
-        ...
-
-    @property
-    def undo_forgotten(self) -> int:
-        """Moved folios that cannot be put back."""
-        ...
-
-    @property
-    def account(self) -> Any:
-        """Whether moving pays (`tierd.engine.standing_account`)."""
-        ...
-
-    @property
-    def budget_share(self) -> float:
-        """Share of the configured rate that is in force."""
-        ...
 
 
 class MetricsState:
@@ -150,8 +134,8 @@ class MetricsState:
             values.set(f.LAST_DECISION, now)
             values.add(f.BUDGET_GRANTED, tick.budget.move_bytes)
         values.set(f.BUDGET_RATE, self._service.config.migration.rate_limit_bytes_per_s)
-        values.set(f.BUDGET_SHARE, self._service.budget_share)
-        account = self._service.account
+        values.set(f.BUDGET_SHARE, self._service.work.decision.budget.in_force)
+        account = self._service.work.account
         values.set(f.STANDS_DOWN, account.stands)
         values.set(f.STOOD_DOWN, account.times)
         part, _ = account.part
@@ -287,7 +271,7 @@ class MetricsState:
         values.set(f.NOT_ANSWERING, len(components.tracking.not_answering))
         values.set(f.UNJUDGED, components.tracking.unjudged)
         values.set(f.GIVEN_UP, components.tracking.given_up)
-        values.set(f.UNDO_FORGOTTEN, self._service.undo_forgotten)
+        values.set(f.UNDO_FORGOTTEN, self._service.work.origins.dropped)
         values.set(f.NEW_PROCESSES_DROPPED, components.tracking.new_processes_dropped)
         values.replace(
             f.SKIPPED,

@@ -21,7 +21,7 @@ from tierd import __version__
 from tierd.config.model import Config
 from tierd.config.whole import dumps
 from tierd.core.logfmt import logfmt
-from tierd.migration.tap import Tap
+from tierd.migration.promoter import Promoter
 from tierd.observe.recording.records import (
     DECIDED,
     Call,
@@ -106,7 +106,7 @@ class Recorder:
         self.path = path
         self.targets: Callable[[], Iterable[RecordedTarget]] = tuple
         """Who is watched; asked once a tick."""
-        self.fast_path: Tap | None = None
+        self.fast_path: Promoter | None = None
         """Gives what the fast path was given and chose; asked once a tick."""
         self._calls: list[Call] = []
         self._journals = False
