@@ -100,6 +100,11 @@ def held() -> int:
     return permitted
 
 
+def has_capability(number: int) -> bool:
+    """Whether this thread has a capability in effect."""
+    return bool(_get()[0] >> number & 1)
+
+
 def keep_only(names: Iterable[str]) -> int:
     """Drop for good all capabilities of this thread but those named; returns the mask left.
 

@@ -10,15 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tierd.core.migration import (
-    DEMOTE,
-    MOVED,
-    PROMOTE,
-    Fate,
-    MigrationPlan,
-    MigrationResult,
-    SplitFate,
-)
+from tierd.core import migration
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
 
 _FATES: Final = tuple(fate.name.lower() for fate in Fate)
 
@@ -85,7 +78,7 @@ class Totals:
     epoch_restarts: int = 0
     """... that bursts of misses showed."""
     tell_native: Callable[[], dict[str, Any]] = dict
-    """Makes `native` of what was counted at the end of the last tick."""
+    """Counters of the fast path (struct tierd_promoter_stats) at the end of the last tick."""
     tell_account: Callable[[], dict[str, Any]] = dict
     """Tells the standing account."""
     tell_refusals: Callable[[], dict[str, Any]] = dict
@@ -108,7 +101,7 @@ class Totals:
             self.notes.update(plan.notes)
         if not len(plan):
             return
-        up, order = plan.direction == PROMOTE, plan.order
+        up, order = plan.direction == migration.PROMOTE, plan.order
         if np.count_nonzero(order):
             size = np.int64(1) << order.astype(np.int64)
             promotions, pages = int(size[up].sum()), int(size.sum())
@@ -121,9 +114,9 @@ class Totals:
         """Count what became of a plan."""
         if len(report.plan):
             pages = report.counts()
-            moved = pages[MOVED]
-            self.promoted_pages += moved[PROMOTE]
-            self.demoted_pages += moved[DEMOTE]
+            moved = pages[migration.MOVED]
+            self.promoted_pages += moved[migration.PROMOTE]
+            self.demoted_pages += moved[migration.DEMOTE]
             for name, counts in zip(_FATES, pages, strict=True):
                 if any(counts):
                     self.fates[name] += sum(counts)
@@ -136,11 +129,6 @@ class Totals:
         if len(report.split_fate):
             for split, count in zip(*np.unique(report.split_fate, return_counts=True), strict=True):
                 self.splits[SplitFate(split).name.lower()] += int(count)
-
-    @property
-    def native(self) -> dict[str, Any]:
-        """Counters of the fast path between ticks (struct tierd_promoter_stats)."""
-        return self.tell_native()
 
     def as_json(self) -> dict[str, Any]:
         """All counts, JSON types only."""
@@ -164,7 +152,7 @@ class Totals:
             "ping_pong_pages": self.ping_pong_pages,
             "ping_pong_prevented": self.ping_pong_prevented,
             "scan_phase_changes": self.scan_phase_changes,
-            "fast_path": self.native,
+            "fast_path": self.tell_native(),
             "account": self.tell_account(),
             "left_alone": self.tell_refusals(),
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},

@@ -15,8 +15,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -36,20 +34,16 @@ KPROBE_TYPE: Final = Path("/sys/bus/event_source/devices/kprobe/type")
 SAMPLE: Final = Sample.TID | Sample.TIME | Sample.ADDR
 
 
-def fault_event(period: int = 1) -> EventAttr:
-    """The software page-fault event."""
-    return EventAttr(Type.SOFTWARE, Layout.PAGE_FAULTS, period, SAMPLE)
+def fault_event() -> EventAttr:
+    """The software page-fault event, of each fault."""
+    return EventAttr(Type.SOFTWARE, Layout.PAGE_FAULTS, 1, SAMPLE)
 
 
 class FaultSource(SampledSource):
     """An `AccessSource`; see the module's text."""
 
     def __init__(
-        self,
-        settings: FaultsConfig | None = None,
-        *,
-        sampler: SamplerSettings | None = None,
-        clock: Callable[[], int] = time.monotonic_ns,
+        self, settings: FaultsConfig | None = None, *, sampler: SamplerSettings | None = None
     ) -> None:
         self._settings = settings or FaultsConfig()
         self._sizes = sampler or SamplerSettings()
@@ -65,7 +59,6 @@ class FaultSource(SampledSource):
                 most_period=1024,
                 mode=self._settings.mode,
             ),
-            clock=clock,
         )
 
     def probe(self) -> Availability:
@@ -133,9 +126,9 @@ class FaultSource(SampledSource):
         super().close()
 
 
-def kprobe_type(file: Path = KPROBE_TYPE) -> int | None:
+def kprobe_type() -> int | None:
     """Number of the kprobe PMU; None where the kernel has no kprobes."""
     try:
-        return int(file.read_text())
+        return int(KPROBE_TYPE.read_text())
     except (OSError, ValueError):
         return None

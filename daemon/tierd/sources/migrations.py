@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -88,7 +87,6 @@ class Migrations:
         page: uint64[n] keys of pages that moved: of the owner when the kernel moved them
             on its behalf (NUMA balancing), else of `Layout.NO_TARGET`, with the virtual page.
         moves: uint32[n], how often each moved (failed moves of mapped pages included).
-        ping_pong: pages that moved twice or more within this poll.
         tasks_moved: tasks that the scheduler moved to another node.
         lost: moves whose page is not among `page`.
         unseen: pages that /proc/vmstat has and the tracepoint did not tell of.
@@ -98,7 +96,6 @@ class Migrations:
     demoted_from: Mapping[int, int]
     page: U64Array
     moves: npt.NDArray[np.uint32]
-    ping_pong: int
     tasks_moved: int
     lost: int
     unseen: int
@@ -134,14 +131,8 @@ class MigrationWatch:
 
     name = "migrations"
 
-    def __init__(
-        self,
-        settings: SamplerSettings | None = None,
-        *,
-        clock: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
+    def __init__(self, settings: SamplerSettings | None = None) -> None:
         self._settings = settings or SamplerSettings(table_bytes=1 << 20)
-        self._clock = clock
         self._sampler: Sampler | None = None
         self._points: dict[str, host.Tracepoint] = {}
         self._fds: list[int] = []
@@ -295,7 +286,6 @@ class MigrationWatch:
             demoted_from={int(n): int(demoted[n]) for n in np.flatnonzero(demoted)},
             page=page,
             moves=moves,
-            ping_pong=int((moves > 1).sum()),
             tasks_moved=now.tasks - before.tasks,
             lost=counts.lost,
             unseen=max(0, now.vmstat - before.vmstat - succeeded),

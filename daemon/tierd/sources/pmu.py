@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import platform
 import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,27 +67,21 @@ def choose(settings: PmuConfig, *, cpuinfo: Path = host.CPUINFO, pmus: Path = PM
     return Choice(cpu, model, pmu, tuple(chosen), reasons)
 
 
-def would_use(
-    settings: PmuConfig | None = None,
-    *,
-    cpuinfo: Path = host.CPUINFO,
-    pmus: Path = PMU_FOLDER,
-) -> Availability:
+def would_use(cpuinfo: Path = host.CPUINFO, pmus: Path = PMU_FOLDER) -> Availability:
     """For `tierd doctor`: the event of the CPU at hand, or why there is none.
 
     Where the kernel shows no PMU, the answer still names the event that the CPU's table
     has, so that an operator sees what a host without virtualization would use.
     """
-    settings = settings or PmuConfig()
+    settings = PmuConfig()
     try:
         choice = choose(settings, cpuinfo=cpuinfo, pmus=pmus)
     except UnavailableError as error:
         known = ""
         try:
             model = events.find_model(host.read_cpu(cpuinfo), events.load_tables())
-            names = [e.name for e in model.events if e.role in settings.events] or [
-                e.name for e in model.events
-            ]
+            wanted = [e for e in model.events if e.role in settings.events] or model.events
+            names = [e.name for e in wanted]
             known = f"; the table {model.name} has {', '.join(names)}"
         except (UnavailableError, ConfigError):
             pass
@@ -97,9 +89,9 @@ def would_use(
     return Availability(True, choice.describe())
 
 
-def kernel_version(release: str = "") -> tuple[int, int]:
+def kernel_version() -> tuple[int, int]:
     """Major and minor number of the running kernel."""
-    numbers = re.match(r"(\d+)\.(\d+)", release or platform.release())
+    numbers = re.match(r"(\d+)\.(\d+)", platform.release())
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
 
@@ -117,7 +109,6 @@ class PmuSource(SampledSource):
         *,
         sampler: SamplerSettings | None = None,
         plans: tuple[EventPlan, ...] = (),
-        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._settings = settings or PmuConfig()
         self._sizes = sampler or SamplerSettings()
@@ -133,7 +124,6 @@ class PmuSource(SampledSource):
                 most_period=linux.IBS_PERIOD,
                 mode=self._settings.mode,
             ),
-            clock=clock,
         )
 
     def plans(self) -> tuple[EventPlan, ...]:
@@ -147,10 +137,7 @@ class PmuSource(SampledSource):
         choice = choose(self._settings)
         return tuple(
             EventPlan(
-                event.attr(
-                    choice.pmu.type,
-                    latency_cycles=self._settings.latency_cycles,
-                ),
+                event.attr(choice.pmu.type, latency_cycles=self._settings.latency_cycles),
                 "on_store" if event.role == "stores" else "on_load",
                 event.writes,
                 event.step,

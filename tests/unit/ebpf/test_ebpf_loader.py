@@ -132,7 +132,7 @@ def refuse(number: int):
 )
 def test_refused_bpf_says_why(monkeypatch, capable, said):
     monkeypatch.setattr(syscalls, "load_nothing", refuse(1))
-    monkeypatch.setattr(syscalls, "has_capability", lambda _: capable)
+    monkeypatch.setattr(host, "has_capability", lambda _: capable)
     state = FaultSource().available()
     assert not state.ok and said in state.reason and state.hint
 
@@ -145,7 +145,7 @@ def test_a_kernel_without_bpf(monkeypatch):
 def test_refused_events_tell_the_paranoid_level(monkeypatch, tmp_path):
     (tmp_path / "paranoid").write_text("4\n")
     monkeypatch.setattr(host, "PARANOID", tmp_path / "paranoid")
-    monkeypatch.setattr(syscalls, "has_capability", lambda _: False)
+    monkeypatch.setattr(host, "has_capability", lambda _: False)
     reason, hint = host.explain_open(OSError(13, "Permission denied"))
     assert "perf_event_paranoid is 4" in reason and "CAP_PERFMON is missing" in reason
     assert "CAP_PERFMON" in hint
@@ -155,7 +155,7 @@ def test_a_paranoid_debian_kernel_wants_more_than_its_capability(monkeypatch, tm
     """Seen on Debian's 6.1: level 3, its default, refuses CAP_PERFMON alone."""
     (tmp_path / "paranoid").write_text("3\n")
     monkeypatch.setattr(host, "PARANOID", tmp_path / "paranoid")
-    monkeypatch.setattr(syscalls, "has_capability", lambda _: True)
+    monkeypatch.setattr(host, "has_capability", lambda _: True)
     reason, hint = host.explain_open(OSError(13, "Permission denied"))
     assert "CAP_PERFMON is there" in reason
     assert "perf_event_paranoid=2" in hint and "CAP_SYS_ADMIN" in hint

@@ -62,4 +62,4 @@ def test_many_refused_at_once_begin_a_new_epoch(
     assert came == [10 * PHASE.burst_refused_pages, 0]
     totals = Totals()
     bench.fast_path.tell(totals)
-    assert totals.native["epoch_restarts"] == 1
+    assert totals.tell_native()["epoch_restarts"] == 1

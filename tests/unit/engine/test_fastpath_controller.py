@@ -39,7 +39,7 @@ def test_hot_pages_are_taken_to_the_kernel_between_ticks_and_told_of(bench: Benc
     assert told["decisions"][0]["fate"] == "already_there"
     totals = Totals()
     bench.fast_path.tell(totals)
-    assert totals.native["records"] == 40
+    assert totals.tell_native()["records"] == 40
 
 
 def test_a_node_that_went_offline_and_is_back_is_asked_anew(bench: Bench, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_tick_shares_the_quota_while_the_native_path_runs(bench: Bench) -> Non
     assert len(bench.fast_path.allow(plan(quota + 10))) == quota
     totals = Totals()
     bench.fast_path.tell(totals)
-    assert totals.native["deferred_by_rate_limit"] == 10
+    assert totals.tell_native()["deferred_by_rate_limit"] == 10
 
 
 def test_the_native_path_exchanges_where_cards_see_all_once_it_knows_the_cold(

@@ -35,7 +35,7 @@ def tick(end_ns: int) -> TickRecord:
 
 def found(reasons: Mapping[str, Moved], pages: Mapping[int, int], **more: Any) -> Migrations:
     """A poll's answer; `pages` is times moved by virtual page number."""
-    figures = {"demoted_from": {}, "ping_pong": 0, "tasks_moved": 0, "lost": 0, "unseen": 0} | more
+    figures = {"demoted_from": {}, "tasks_moved": 0, "lost": 0, "unseen": 0} | more
     return Migrations(
         by_reason=reasons,
         page=make_keys(Layout.NO_TARGET, np.array(list(pages), np.uint64)),

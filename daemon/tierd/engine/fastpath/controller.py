@@ -284,7 +284,7 @@ class FastPathController:
 
 
 def _native(stats: PromoterStats, over_quota: int, epoch_restarts: int) -> dict[str, Any]:
-    """The counters of the fast path, for `Totals.native`."""
+    """The counters of the fast path, for `Totals.tell_native`."""
     rejected = {Reason(i).name.lower(): count for i, count in enumerate(stats.held) if count}
     more = {
         "deferred_by_rate_limit": over_quota,

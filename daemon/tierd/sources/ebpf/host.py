@@ -16,7 +16,7 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.core.process import NUMBERS
+from tierd.core.process import NUMBERS, has_capability
 from tierd.sources.ebpf import loader, syscalls
 from tierd.sources.ebpf.perf import EventAttr
 from tierd.topology.sysfs import parse_list
@@ -190,9 +190,9 @@ def bpf_works() -> Availability:
                     ("CAP_BPF", NUMBERS["CAP_BPF"]),
                     ("CAP_PERFMON", NUMBERS["CAP_PERFMON"]),
                 )
-                if not syscalls.has_capability(number)
+                if not has_capability(number)
             ]
-            if missing and not syscalls.has_capability(NUMBERS["CAP_SYS_ADMIN"]):
+            if missing and not has_capability(NUMBERS["CAP_SYS_ADMIN"]):
                 return Availability(
                     False, f"BPF programs need {' and '.join(missing)}", _CAPABILITIES
                 )
@@ -238,7 +238,7 @@ def explain_open(error: OSError) -> tuple[str, str]:
             level = PARANOID.read_text().strip()
         except OSError:
             level = "unknown"
-        capable = syscalls.has_capability(NUMBERS["CAP_PERFMON"])
+        capable = has_capability(NUMBERS["CAP_PERFMON"])
         state = "there" if capable else "missing"
         return (
             f"perf events of a whole CPU are refused (kernel.perf_event_paranoid is {level}, "

@@ -15,7 +15,6 @@ import fcntl
 import os
 import platform
 import struct
-from pathlib import Path
 from typing import Final
 
 from tierd.core.errors import UnavailableError
@@ -77,31 +76,21 @@ def bpf(command: int, attributes: bytes | bytearray) -> int:
     return _syscall(0, ctypes.c_long(command), buffer, ctypes.c_ulong(len(attributes)))
 
 
-def perf_event_open(
-    attributes: bytes, pid: int, cpu: int, group: int = -1, *, cgroup: bool = False
-) -> int:
+def perf_event_open(attributes: bytes, pid: int, cpu: int, *, cgroup: bool = False) -> int:
     """A descriptor (close-on-exec) of a perf event.
 
     Args:
         pid: the process, -1 for all; with `cgroup` the descriptor of a control group's folder.
         cpu: the CPU, -1 for all.
-        group: the leader's descriptor, -1 for none.
         cgroup: count what tasks of a control group do.
 
     Raises:
         OSError: what the kernel answered.
     """
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    return _syscall(
-        1,
-        buffer,
-        ctypes.c_long(pid),
-        ctypes.c_long(cpu),
-        ctypes.c_long(group),
-        ctypes.c_ulong(
-            Kernel.PERF_FLAG_FD_CLOEXEC | (Kernel.PERF_FLAG_PID_CGROUP if cgroup else 0)
-        ),
-    )
+    flags = Kernel.PERF_FLAG_FD_CLOEXEC | (Kernel.PERF_FLAG_PID_CGROUP if cgroup else 0)
+    numbers = map(ctypes.c_long, (pid, cpu, -1))  # no group leader
+    return _syscall(1, buffer, *numbers, ctypes.c_ulong(flags))
 
 
 def make_map() -> int:
@@ -148,20 +137,8 @@ def load_nothing() -> int:
         struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0), 16
     )
     license_text = ctypes.create_string_buffer(b"GPL")
-    attributes = struct.pack(
-        "=IIQQIIQII16s",
-        Kernel.PROG_TYPE_PERF_EVENT,
-        2,
-        ctypes.addressof(code),
-        ctypes.addressof(license_text),
-        0,
-        0,
-        0,
-        0,
-        0,
-        b"tierd_probe",
-    )
-    return bpf(Bpf.PROG_LOAD, attributes)
+    kind, at = Kernel.PROG_TYPE_PERF_EVENT, map(ctypes.addressof, (code, license_text))
+    return bpf(Bpf.PROG_LOAD, struct.pack("=IIQQ24x16s", kind, 2, *at, b"tierd_probe"))
 
 
 def event_set_program(event_fd: int, program_fd: int) -> None:
@@ -178,15 +155,3 @@ def event_attach(event_fd: int, program_fd: int) -> None:
 def event_period(event_fd: int, period: int) -> None:
     """Change a sampling event's period."""
     fcntl.ioctl(event_fd, Event.PERIOD, struct.pack("=Q", period))
-
-
-def has_capability(number: int) -> bool:
-    """Whether this process has a capability in effect (/proc/self/status)."""
-    try:
-        text = Path("/proc/self/status").read_text()
-    except OSError:
-        return False
-    for line in text.splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> number & 1)
-    return False
