@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,10 @@ class Tracking:
     closed = False
     reads = BoundedReads()
     not_answering: Sequence[int] = ()
-    given_up = unjudged = 0
-    idle_matchers: Sequence[str] = ()
+    given_up = 0
+    registry = SimpleNamespace(
+        left_out=5, unjudged={}, idle_matchers=[], new_processes=SimpleNamespace(dropped=0)
+    )
 
     def __init__(self) -> None:
         self.pids = {0: 1}
@@ -113,10 +115,8 @@ class Tracking:
         self.on_tick: Callable[[int], object] = lambda count: None
         self.configured: list[tuple[object, ...]] = []
         self.targets = {0: Target(0, 1, 1, -1, "init", "/init.scope", 0, 1 << 20)}
-        self.left_out = 5
         self.skipped = Counter({"not anonymous": 6})
         self.rules = {0: 0}
-        self.new_processes_dropped = 0
         self.resident_bytes = ResidentBytes()
         self.places: dict[int, int] = {}
 

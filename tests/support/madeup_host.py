@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,10 @@ class MadeUpHost(AccessSource):
     all_walked = True
     reads = BoundedReads()
     not_answering: Sequence[int] = ()
-    given_up = unjudged = 0
-    idle_matchers: Sequence[str] = ()
+    given_up = 0
+    registry = SimpleNamespace(
+        left_out=0, unjudged={}, idle_matchers=[], new_processes=SimpleNamespace(dropped=0)
+    )
 
     def __init__(
         self,

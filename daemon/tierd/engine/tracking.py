@@ -57,7 +57,7 @@ class Tracking:
         cpu_clock: Callable[[], int] = lib.tierd_thread_cpu_ns,
         reads: BoundedReads | None = None,
     ) -> None:
-        self._registry = registry
+        self.registry = registry
         self._cpu_clock = cpu_clock
         self.reads = BoundedReads() if reads is None else reads
         self._silent: frozenset[int] = frozenset()
@@ -78,38 +78,28 @@ class Tracking:
     @property
     def pids(self) -> dict[int, int]:
         """Target number → pid."""
-        return {number: t.pid for number, t in self._registry.targets.items()}
+        return {number: t.pid for number, t in self.registry.targets.items()}
 
     @property
     def rules(self) -> dict[int, int]:
         """Target number → index of its rule, -1 for none."""
-        return {number: t.rule for number, t in self._registry.targets.items()}
+        return {number: t.rule for number, t in self.registry.targets.items()}
 
     def configure(
         self, targets: TargetsConfig, rules: Sequence[RuleConfig], walk_interval_ns: int
     ) -> None:
         """Use other settings from the next `refresh` on."""
-        self._registry.configure(targets, rules)
+        self.registry.configure(targets, rules)
         self._walk_interval_ns = walk_interval_ns
 
     @property
     def targets(self) -> Mapping[int, Target]:
         """Target number → target (a live view)."""
-        return self._registry.targets
-
-    @property
-    def left_out(self) -> int:
-        """Processes that matched at the last refresh and exceed the limit."""
-        return self._registry.left_out
-
-    @property
-    def new_processes_dropped(self) -> int:
-        """New processes beyond the rate limit, which only a refresh finds."""
-        return self._registry.new_processes_dropped
+        return self.registry.targets
 
     def collect(self) -> bool:
         """Take in process events; true if they affect a target, which a refresh must follow."""
-        return self._registry.collect()
+        return self.registry.collect()
 
     @property
     def skipped(self) -> Counter[str]:
@@ -140,12 +130,12 @@ class Tracking:
     def refresh(self, now_ns: int) -> bool:
         """Find started and ended processes, and changed mappings; true if there are any."""
         self._walk_from_ns = 0
-        changes = self._registry.refresh(now_ns)
+        changes = self.registry.refresh(now_ns)
         for target in changes.ended:
             self._forget(target)
         changed = bool(changes.started or changes.ended)
         read = []
-        for number, target in self._registry.targets.items():
+        for number, target in self.registry.targets.items():
             if not self._pages.setdefault(number, TargetPages()).quiet(target, now_ns):
                 read.append(target)
         answers = self.reads.each(
@@ -181,16 +171,6 @@ class Tracking:
         return before != self._silent
 
     @property
-    def unjudged(self) -> int:
-        """Processes left alone, as it cannot be told whether a matcher matches them."""
-        return len(self._registry.unjudged)
-
-    @property
-    def idle_matchers(self) -> list[str]:
-        """Matchers that no process matched since they are in use."""
-        return self._registry.idle_matchers
-
-    @property
     def given_up(self) -> int:
         """Reads and calls that had no answer in time, since the start."""
         return self.reads.given_up + late_agents()[1]
@@ -207,7 +187,7 @@ class Tracking:
         self.resident_bytes.forget(target.number)
         self._heat.forget_target(target.number)
         self._maps.forget(target)
-        self._registry.release(target.number)
+        self.registry.release(target.number)
 
     def walk(self, now_ns: int, max_pages: int, insert_on: Collection[int]) -> int:
         """Go on with the residency scans; returns the number of pages seen.
@@ -227,7 +207,7 @@ class Tracking:
                 waiting = False
                 break
             if pages.cursor is None:
-                target = self._registry.targets[number]
+                target = self.registry.targets[number]
                 due_ns = pages.next_walk_ns(target, self._walk_interval_ns, walks_cpu_ns)
                 if now_ns < due_ns:
                     self._walk_from_ns = min(self._walk_from_ns, due_ns)
@@ -249,7 +229,7 @@ class Tracking:
         return self._cpu_clock() + self.reads.cpu_ns
 
     def _in_turn(self) -> Iterator[tuple[int, TargetPages]]:
-        numbers = sorted((self._pages.keys() & self._registry.targets.keys()) - self._unseen)
+        numbers = sorted((self._pages.keys() & self.registry.targets.keys()) - self._unseen)
         for step in range(len(numbers)):
             index = (self._turn + step) % len(numbers)
             yield numbers[index], self._pages[numbers[index]]
@@ -263,9 +243,9 @@ class Tracking:
         if cursor is None:
             if not pages.ranges:
                 return 0
-            cursor = pages.begin_walk(self._registry.targets[number])
+            cursor = pages.begin_walk(self.registry.targets[number])
             self.resident_bytes.begin(number)
-        pid = self._registry.targets[number].pid
+        pid = self.registry.targets[number].pid
         target = WatchedTarget(number, pid, pages.walking)
         scan = partial(self._scanner.scan, target, cursor, max_pages)
         found = self.reads.one(pid, ("walk", number, cursor, pages.walking), scan)
@@ -305,7 +285,7 @@ class Tracking:
         """Target numbers, which keys are theirs, and the nodes and orders of these."""
         numbers = target_of(keys)
         for number in np.flatnonzero(np.bincount(numbers.astype(np.intp))).tolist():
-            target = self._registry.targets.get(number)
+            target = self.registry.targets.get(number)
             if target is None:
                 continue
             own = numbers == number
@@ -320,7 +300,7 @@ class Tracking:
     def watched(self) -> list[WatchedTarget]:
         """The monitoring targets of sources."""
         result = []
-        for number, target in self._registry.targets.items():
+        for number, target in self.registry.targets.items():
             pages = self._pages.get(number)
             if pages is None or not pages.ranges or target.pid in self._silent:
                 continue
@@ -342,7 +322,7 @@ class Tracking:
     def movable(self) -> list[tuple[int, int]]:
         """Page keys [start, end) that may be moved, ascending and apart."""
         found = []
-        for number in sorted(self._registry.targets.keys() - self._unseen):
+        for number in sorted(self.registry.targets.keys() - self._unseen):
             pages = self._pages.get(number)
             base = number << VPN_BITS
             for part in sorted(pages.ranges if pages else (), key=lambda r: r.start):
@@ -357,7 +337,7 @@ class Tracking:
 
     def close(self) -> None:
         """Release the targets."""
-        self._registry.close()
+        self.registry.close()
         self.reads.close()
 
 

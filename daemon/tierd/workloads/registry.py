@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypedDict
 
 from tierd.config.model import TargetsConfig
 from tierd.config.rules import RuleConfig
@@ -36,13 +35,6 @@ from tierd.workloads.readings import NewProcesses, Readings
 from tierd.workloads.target import Matching, Numbers, Target, TargetChanges, descends
 
 log = logging.getLogger(__name__)
-
-
-class _Reading(TypedDict):
-    """What else a `Process` is made with."""
-
-    reads: BoundedReads | None
-    from_root: Callable[[str], str | None]
 
 
 def _path(process: Process) -> str:
@@ -98,10 +90,10 @@ class TargetRegistry:
         self._by_pid: dict[int, Target] = {}
         self._by_number: dict[int, Target] = {}
         self._processes: dict[int, Process] = {}
-        self._readings = Readings(root)
+        self.readings = Readings(root)
         self._pending = ProcessEvents(lost=True)
-        self._numbers = Numbers()
-        self._new_processes = NewProcesses()
+        self.numbers = Numbers()
+        self.new_processes = NewProcesses()
         self.left_out = 0
         self.unjudged: dict[int, str] = {}
         self.events: ProcessEventSocket | None = None
@@ -118,21 +110,6 @@ class TargetRegistry:
         """Number → target, all that are watched now (a live view)."""
         return MappingProxyType(self._by_number)
 
-    @property
-    def left_unreleased(self) -> int:
-        """Numbers of ended targets that were not released yet."""
-        return self._numbers.unreleased
-
-    @property
-    def new_processes_dropped(self) -> int:
-        """Processes that began when too many had, and were left to the refresh."""
-        return self._new_processes.dropped
-
-    @property
-    def full_polls(self) -> int:
-        """Times all of /proc was read."""
-        return self._readings.full_polls
-
     def configure(self, config: TargetsConfig, rules: Sequence[RuleConfig] = ()) -> None:
         """Use other rules from the next refresh on."""
         self._config = config
@@ -140,7 +117,7 @@ class TargetRegistry:
         self._matching = Matching(config, rules)
         self._processes.clear()
         self._seen, self._any, self._told_idle, self._idle_from_ns = set(), False, False, 0
-        self._readings.wake()
+        self.readings.wake()
 
     def collect(self) -> bool:
         """Take in waiting process events; True when a refresh would find something.
@@ -151,13 +128,13 @@ class TargetRegistry:
         if self.events is None:
             return False
         found = self.events.drain()
-        if not (found or self._new_processes):
+        if not (found or self.new_processes):
             return False
         self._pending.add(found)
         now_ns = self._clock()
-        self._new_processes.begin(found.started | found.executed, now_ns)
-        self._new_processes.end(found.ended | self._by_pid.keys())
-        grown = self._new_processes.grown(now_ns, self._would_be_watched)
+        self.new_processes.begin(found.started | found.executed, now_ns)
+        self.new_processes.end(found.ended | self._by_pid.keys())
+        grown = self.new_processes.grown(now_ns, self._would_be_watched)
         self._pending.changed |= grown  # nobody of these rests
         return bool(grown) or not self._by_pid.keys().isdisjoint(found.ended | found.executed)
 
@@ -166,7 +143,7 @@ class TargetRegistry:
         self.collect()
         events, self._pending = self._pending, ProcessEvents()
         heard = None if self.events is None else events
-        stats, rested = self._readings.read(heard, now_ns, self._by_pid, self._config.min_rss_bytes)
+        stats, rested = self.readings.read(heard, now_ns, self._by_pid, self._config.min_rss_bytes)
         exited = self._exited()
         matched = self._match(stats, exited, rested)
         chosen = self._choose(matched)
@@ -189,7 +166,7 @@ class TargetRegistry:
         Raises:
             KeyError: the number is not that of an ended target.
         """
-        self._numbers.release(number)
+        self.numbers.release(number)
 
     def close(self) -> None:
         """Let go of all processes and stop listening."""
@@ -222,7 +199,7 @@ class TargetRegistry:
             least = self._config.min_rss_bytes / (INTERVAL.close_factor if watched else 1.0)
             if stat.rss_bytes < least or pid in exited or descends(pid, self._own, stats):
                 continue
-            process = Process(stat, self._root, self._processes.get(pid), **self._reading)
+            process = self._process(stat, self._processes.get(pid))
             rule = self._meant(process)
             if rule is not None:
                 matched[pid] = process
@@ -252,7 +229,7 @@ class TargetRegistry:
             return None
         if stat.rss_bytes < self._config.min_rss_bytes:
             return False
-        return self._meant(Process(stat, self._root, **self._reading)) is not None
+        return self._meant(self._process(stat)) is not None
 
     @property
     def idle_matchers(self) -> list[str]:
@@ -278,9 +255,9 @@ class TargetRegistry:
                 logfmt(event="matches_nothing", matcher=matcher, unjudged=len(self.unjudged))
             )
 
-    @property
-    def _reading(self) -> _Reading:
-        return {"reads": self._reads, "from_root": self._namespace.path}
+    def _process(self, stat: Stat, before: Process | None = None) -> Process:
+        from_root = self._namespace.path
+        return Process(stat, self._root, before, reads=self._reads, from_root=from_root)
 
     def _choose(self, matched: Mapping[int, Process]) -> dict[int, Process]:
         """The largest processes, as many as the limit allows."""
@@ -300,17 +277,17 @@ class TargetRegistry:
         )
 
     def _start(self, process: Process) -> Target | None:
-        number = self._numbers.take()
+        number = self.numbers.take()
         if number is None:
             self.left_out += 1
             return None
         try:
             pidfd = self._pidfd_open(process.pid)
         except ProcessLookupError:
-            self._numbers.give_back(number)
+            self.numbers.give_back(number)
             return None
         except OSError:
-            self._numbers.give_back(number)
+            self.numbers.give_back(number)
             self.left_out += 1
             return None
         try:
@@ -332,7 +309,7 @@ class TargetRegistry:
             )
         except TargetGoneError:
             os.close(pidfd)
-            self._numbers.give_back(number)
+            self.numbers.give_back(number)
             return None
         self._by_pid[target.pid] = target
         self._by_number[number] = target
@@ -362,5 +339,5 @@ class TargetRegistry:
         del self._by_pid[target.pid]
         del self._by_number[target.number]
         os.close(target.pidfd)
-        self._numbers.retire(target.number)
+        self.numbers.retire(target.number)
         return target

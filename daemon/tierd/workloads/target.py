@@ -58,12 +58,8 @@ class Numbers:
     def __init__(self) -> None:
         self._unused = 0
         self._free: deque[int] = deque()
-        self._unreleased: set[int] = set()
-
-    @property
-    def unreleased(self) -> int:
-        """How many `retire` took that were not released yet."""
-        return len(self._unreleased)
+        self.unreleased: set[int] = set()
+        """What `retire` took, and was not released yet."""
 
     def take(self) -> int | None:
         """A free number; None if there is none."""
@@ -80,7 +76,7 @@ class Numbers:
 
     def retire(self, number: int) -> None:
         """Set aside the number of a target that ended: it may still stand in page keys."""
-        self._unreleased.add(number)
+        self.unreleased.add(number)
 
     def release(self, number: int) -> None:
         """Let a retired number be taken again, as no page key has it any more.
@@ -88,7 +84,7 @@ class Numbers:
         Raises:
             KeyError: it was not retired.
         """
-        self._unreleased.remove(number)
+        self.unreleased.remove(number)
         self._free.append(number)
 
 

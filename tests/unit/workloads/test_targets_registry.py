@@ -235,7 +235,7 @@ def test_events_spare_the_walk_through_proc(proc: FakeProc, make: Make) -> None:
     events = FakeEvents()
     registry = make(events=events)
     registry.refresh(SECOND)
-    assert registry.full_polls == 1
+    assert registry.readings.full_polls == 1
     proc.add(10)
     registry.refresh(2 * SECOND)
     assert pids(registry) == []  # nobody said that it started
@@ -244,7 +244,7 @@ def test_events_spare_the_walk_through_proc(proc: FakeProc, make: Make) -> None:
     assert not registry.collect()
     registry.refresh(3 * SECOND)
     assert pids(registry) == [10]
-    assert registry.full_polls == 1
+    assert registry.readings.full_polls == 1
 
 
 def test_events_tell_when_a_refresh_is_worth_while(proc: FakeProc, make: Make) -> None:
@@ -267,7 +267,7 @@ def test_lost_events_and_time_bring_a_full_poll(proc: FakeProc, make: Make) -> N
     proc.add(10)
     events.queued.lost = True
     registry.refresh(2 * SECOND)
-    assert (pids(registry), registry.full_polls, events.overflows) == ([10], 2, 1)
+    assert (pids(registry), registry.readings.full_polls, events.overflows) == ([10], 2, 1)
     proc.add(11)
     registry.refresh(3 * SECOND)
     assert pids(registry) == [10]

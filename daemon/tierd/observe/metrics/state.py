@@ -267,12 +267,12 @@ class MetricsState:
         values.set(f.STRAINED, len(pressure_monitor.strained))
         values.set(f.STRAIN_DEFERRED, pressure_monitor.deferred)
         values.set(f.FOLDED, self._groups.folded, "cgroup")
-        values.set(f.LEFT_OUT, components.tracking.left_out)
+        values.set(f.LEFT_OUT, components.tracking.registry.left_out)
         values.set(f.NOT_ANSWERING, len(components.tracking.not_answering))
-        values.set(f.UNJUDGED, components.tracking.unjudged)
+        values.set(f.UNJUDGED, len(components.tracking.registry.unjudged))
         values.set(f.GIVEN_UP, components.tracking.given_up)
         values.set(f.UNDO_FORGOTTEN, self._service.work.origins.dropped)
-        values.set(f.NEW_PROCESSES_DROPPED, components.tracking.new_processes_dropped)
+        values.set(f.NEW_PROCESSES_DROPPED, components.tracking.registry.new_processes.dropped)
         values.replace(
             f.SKIPPED,
             {(why.replace(" ", "_"),): float(n) for why, n in components.tracking.skipped.items()},
