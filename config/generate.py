@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tierd.config.files import PROFILES
 from tierd.config.model import Config
-from tierd.config.profiles import PROFILES
 from tierd.config.schema import REQUIRED, Option, Section, options_of
 from tierd.config.whole import as_table, loads, schema, toml_value
 from tierd.core import tuning
 from tierd.core.overrides import TopologyOverrides
-from tierd.observe.metrics.families import markdown
+from tierd.observe.metrics.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """\
@@ -239,7 +239,12 @@ def _plain_value(value: Any) -> str:
 
 def metrics_table(manual: str) -> str:
     """docs/reference/metrics.md with its table of metric families made anew."""
-    return re.sub(r"\| metric \| type [^\n]*\n(?:\|[^\n]*\n)*", lambda _: markdown(), manual)
+    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for family in FAMILIES.values():
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        rows.append(f"| `{family.name}` | {family.type} | {labels} | {family.help} |")
+    table = "\n".join(rows) + "\n"
+    return re.sub(r"\| metric \| type [^\n]*\n(?:\|[^\n]*\n)*", lambda _: table, manual)
 
 
 def main() -> int:

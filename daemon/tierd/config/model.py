@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tierd.config.files import DEFAULT_PROFILE, PROFILES
 from tierd.config.matchers import Matcher
-from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.rules import RuleConfig, RulesKind, matcher
 from tierd.config.schema import (
     REQUIRED,

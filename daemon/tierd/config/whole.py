@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tierd.config.files import DEFAULT_PATH, decode, files_of, read
+from tierd.config.files import DEFAULT_PATH, DEFAULT_PROFILE, PROFILES, decode, files_of, read
 from tierd.config.model import ROOT, Config
-from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.rules import MATCHER_SCHEMA
 from tierd.config.schema import Numbered, Section, kind_of
 from tierd.config.values import Kind, join

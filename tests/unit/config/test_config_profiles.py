@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from tierd.cli import main
+from tierd.config.files import PROFILES
 from tierd.config.model import Config
-from tierd.config.profiles import PROFILES
 from tierd.config.whole import as_table, differences, dumps, load, loads, schema
 from tierd.core.errors import ConfigError, ExitCode
 

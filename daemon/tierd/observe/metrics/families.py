@@ -304,12 +304,3 @@ COST_STANDING = _gauge("tierd_cost_hold", "1 while moves are taken back.")
 
 FAMILIES: Final[dict[str, Family]] = _ALL
 """All of them, by name, in the order they are served."""
-
-
-def markdown() -> str:
-    """The table of docs/reference/metrics.md."""
-    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for family in FAMILIES.values():
-        labels = ", ".join(f"`{label}`" for label in family.labels)
-        rows.append(f"| `{family.name}` | {family.type} | {labels} | {family.help} |")
-    return "\n".join(rows) + "\n"
