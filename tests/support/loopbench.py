@@ -27,8 +27,8 @@ from tierd.core.access import (
     WatchedTarget,
 )
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
-from tierd.core.pagekey import U64Array
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult, U8Array
+from tierd.core.pagekey import I16Array, U64Array
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,

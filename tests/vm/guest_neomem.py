@@ -30,14 +30,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import guest_kmod as lab
 import numpy as np
-import numpy.typing as npt
 
 from tierd.core.migration import Direction, Fate
-from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.pagekey import PAGE_SIZE, I64Array
 from tierd.observe.decisions import DecisionLog
 from tierd.observe.tick_record import TickRecord
-
-I64Array = npt.NDArray[np.int64]
 
 FAST, SLOW = 0, 1
 CGROUP = Path("/sys/fs/cgroup/tiered")

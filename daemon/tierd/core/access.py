@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.errors import UnavailableError
-from tierd.core.pagekey import PAGE_SIZE, BoolArray, U64Array
+from tierd.core.pagekey import PAGE_SIZE, BoolArray, I16Array, U64Array
 
 F32Array = npt.NDArray[np.float32]
-I16Array = npt.NDArray[np.int16]
 LINE_BYTES: Final = 64
 """What one access that misses the caches moves: a cache line."""
 LINES_PER_PAGE: Final = PAGE_SIZE // LINE_BYTES

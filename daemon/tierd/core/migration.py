@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import F32Array
-from tierd.core.pagekey import PAGE_SIZE, U64Array
+from tierd.core.pagekey import PAGE_SIZE, BoolArray, I16Array, U64Array
 
 
 class Reason(enum.IntEnum):
@@ -53,7 +53,6 @@ WORDS: Final = {
 
 
 U8Array = npt.NDArray[np.uint8]
-I16Array = npt.NDArray[np.int16]
 
 
 class Direction(enum.IntEnum):
@@ -148,6 +147,11 @@ class MigrationPlan:
     def bytes_planned(self) -> int:
         """Bytes that the plan would move."""
         return int((np.uint64(PAGE_SIZE) << self.order.astype(np.uint64)).sum())
+
+    def take(self, chosen: BoolArray) -> MigrationPlan:
+        """The moves that are chosen, bool[n]; with all notes and splits."""
+        names = ("page", "order", "source", "dest", "direction", "heat")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     @staticmethod
     def empty(notes: dict[str, int] | None = None) -> MigrationPlan:

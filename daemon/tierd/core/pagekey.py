@@ -22,6 +22,9 @@ VPN_MASK: Final = (1 << VPN_BITS) - 1
 
 U64Array = npt.NDArray[np.uint64]
 BoolArray = npt.NDArray[np.bool_]
+I16Array = npt.NDArray[np.int16]
+I64Array = npt.NDArray[np.int64]
+F64Array = npt.NDArray[np.float64]
 
 
 def make_keys(target: int, vpn: U64Array) -> U64Array:

@@ -8,11 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tierd.config.rules import RuleConfig
-from tierd.core.migration import I16Array, MigrationResult, U8Array
-from tierd.core.pagekey import HUGE_BYTES, PAGE_SIZE
+from tierd.core.migration import MigrationResult, U8Array
+from tierd.core.pagekey import HUGE_BYTES, PAGE_SIZE, I16Array, I64Array
 from tierd.migration.results import flows
 from tierd.policy.limits import NO_LIMIT, Groups
-from tierd.policy.pageset import I64Array
 
 
 class ResidentBytes:

@@ -25,11 +25,12 @@ import numpy as np
 from tierd.core.errors import UnavailableError
 from tierd.core.linux import INTERLEAVE_MAX_WEIGHT
 from tierd.core.logfmt import logfmt
+from tierd.core.pagekey import F64Array
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import BANDWIDTH, PACING
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.cost import CostPolicyState
-from tierd.policy.tiermodel import F64Array, TierModel
+from tierd.policy.tiermodel import TierModel
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from tierd.core import bounds
 from tierd.core.migration import MOVED, Fate, MigrationResult, U8Array
-from tierd.core.pagekey import HUGE_PAGES, VPN_BITS, BoolArray, U64Array, target_of
+from tierd.core.pagekey import HUGE_PAGES, VPN_BITS, BoolArray, I64Array, U64Array, target_of
 from tierd.core.tuning import PACING
 from tierd.hotness.table import HeatTable
 
@@ -57,7 +57,6 @@ WORDS: Final[Mapping[int, str]] = {
     Fate.FAILED: "the kernel gave an error that tierd_move_errors_total counts",
 }
 RowArray = npt.NDArray[np.void]
-I64Array = npt.NDArray[np.int64]
 
 
 class _Rows:

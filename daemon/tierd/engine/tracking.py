@@ -20,8 +20,8 @@ from tierd.config.rules import RuleConfig
 from tierd.core.access import WatchedTarget
 from tierd.core.errors import TargetGoneError
 from tierd.core.logfmt import logfmt
-from tierd.core.migration import I16Array, U8Array
-from tierd.core.pagekey import VPN_BITS, BoolArray, U64Array, make_keys, target_of, vpn_of
+from tierd.core.migration import U8Array
+from tierd.core.pagekey import VPN_BITS, BoolArray, I16Array, U64Array, make_keys, target_of, vpn_of
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable

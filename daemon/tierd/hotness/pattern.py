@@ -29,12 +29,10 @@ import numpy.typing as npt
 
 from tierd.core import bounds
 from tierd.core.access import AccessBatch
-from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, U64Array
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, F64Array, U64Array
 from tierd.core.tuning import HOTNESS
 
 _PAIRS, _SAME = 0, 1
-
-F64Array = npt.NDArray[np.float64]
 
 
 class SubpageSkew:

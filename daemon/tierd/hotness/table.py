@@ -16,8 +16,8 @@ from tierd._native import ffi, lib
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.bounds import MAX_TARGETS
-from tierd.core.migration import I16Array, MigrationResult, U8Array
-from tierd.core.pagekey import BoolArray, U64Array, target_of
+from tierd.core.migration import MigrationResult, U8Array
+from tierd.core.pagekey import BoolArray, I16Array, U64Array, target_of
 from tierd.hotness.view import HeatStats, PageSet
 
 

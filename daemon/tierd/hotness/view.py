@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tierd.core.access import F32Array
-from tierd.core.migration import I16Array, U8Array
-from tierd.core.pagekey import BoolArray, U64Array
+from tierd.core.migration import U8Array
+from tierd.core.pagekey import BoolArray, I16Array, U64Array
 
 
 def heat_of_rate(half_life_s: float) -> float:

@@ -23,17 +23,13 @@ from tierd.core.tuning import MIGRATION, VALUE
 class DryMover:
     """A mover that reports every move as not tried, and holds nothing."""
 
-    def __init__(self, *, rate_bytes_per_s: int = 0) -> None:
-        self.rate_bytes_per_s = rate_bytes_per_s
-
     def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """No page moves."""
         del pids
         return MigrationResult.not_tried(plan)
 
     def set_rate(self, rate_bytes_per_s: int) -> None:
-        """Store the rate."""
-        self.rate_bytes_per_s = rate_bytes_per_s
+        """Nothing is limited."""
 
     def stop(self) -> None:
         """Nothing runs."""

@@ -164,10 +164,7 @@ class Promoter:
         Raises:
             UnavailableError: the mapping is no such ring, or the thread cannot be started.
         """
-        buffer = ffi.from_buffer("unsigned char[]", ring, require_writable=True)
-        if lib.tierd_promoter_set_ring(self._promoter, buffer, len(buffer)) != 0:
-            raise UnavailableError("the module's ring is not of this version")
-        self._ring = buffer
+        self.attach(ring)
         result = lib.tierd_promoter_start(self._promoter)
         if result != 0:
             raise UnavailableError(f"the promoter's thread: {os.strerror(-result)}")
@@ -187,7 +184,7 @@ class Promoter:
         return int(lib.tierd_promoter_step(self._promoter))
 
     def attach(self, ring: Any) -> None:
-        """Read from this mapping, without a thread (for tests).
+        """Read from this mapping, without a thread.
 
         Raises:
             UnavailableError: it is no such ring.

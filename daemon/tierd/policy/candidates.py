@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tierd.core.pagekey import PAGE_SIZE, PageKeySet
+from tierd.core.pagekey import PAGE_SIZE, BoolArray, PageKeySet
 from tierd.core.tiermap import Tier
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.inputs import Inputs
-from tierd.policy.limits import BoolArray, Fairness
+from tierd.policy.limits import Fairness
 
 Ask = Callable[[BoolArray | None], list[PageSet]]
 """A query: from a selection of targets (None: all) to one answer a node."""

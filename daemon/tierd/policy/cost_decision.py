@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tierd.core.access import LINE_BYTES
-from tierd.core.migration import Direction, I16Array, MigrationPlan
-from tierd.core.pagekey import PAGE_SIZE, U64Array
+from tierd.core.migration import Direction, MigrationPlan
+from tierd.core.pagekey import PAGE_SIZE, I16Array, I64Array, U64Array
 from tierd.core.tiermap import MemoryKind, Tier, TierMap
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.demand import Demand, ResidualLoad, estimate, kinds_of
 from tierd.policy.inputs import Inputs, Traffic
-from tierd.policy.pageset import I64Array
 from tierd.policy.scheduler import MigrationScheduler, Rule, Step
 from tierd.policy.streaming_regions import Regions
 from tierd.policy.tiermodel import TierModel

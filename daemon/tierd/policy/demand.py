@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tierd.core.access import LINE_BYTES
-from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
+from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE, F64Array, I64Array
 from tierd.core.tuning import COST, HOTNESS
 from tierd.hotness.view import PageSet, heat_of_rate
 from tierd.policy import pageset
 from tierd.policy.inputs import Traffic
-from tierd.policy.pageset import I64Array
-from tierd.policy.tiermodel import F64Array, TierModel
+from tierd.policy.tiermodel import TierModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tierd.core.migration import Direction, Reason
+from tierd.core.pagekey import F64Array
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
@@ -15,7 +16,7 @@ from tierd.policy.demand import estimate, kinds_of
 from tierd.policy.inputs import Traffic
 from tierd.policy.rule import Contest, Verdict
 from tierd.policy.scheduler import MigrationScheduler, Rule
-from tierd.policy.tiermodel import F64Array, TierModel
+from tierd.policy.tiermodel import TierModel
 
 if TYPE_CHECKING:
     from tierd.policy.watermark import Round

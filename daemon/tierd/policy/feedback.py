@@ -26,11 +26,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.core import bounds
-from tierd.core.migration import Fate, I16Array, MigrationResult
-from tierd.core.pagekey import U64Array
+from tierd.core.migration import Fate, MigrationResult
+from tierd.core.pagekey import F64Array, I16Array, U64Array
 from tierd.core.tuning import FEEDBACK
 from tierd.policy.cost_decision import CostRound
 from tierd.policy.pageset import sizes_of
@@ -41,8 +40,6 @@ from tierd.policy.regression_window import (
     RegressionWindow,
     rank_correlation,
 )
-
-F64Array = npt.NDArray[np.float64]
 
 
 @dataclass

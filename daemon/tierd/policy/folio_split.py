@@ -27,15 +27,13 @@ import numpy as np
 
 from tierd.core import bounds
 from tierd.core.migration import MigrationResult, SplitFate
-from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, PAGE_SIZE, U64Array
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, PAGE_SIZE, F64Array, I64Array, U64Array
 from tierd.core.tuning import COST, VALUE
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.cost_decision import CostRound
 from tierd.policy.demand import Demand
-from tierd.policy.pageset import I64Array
 from tierd.policy.scheduler import Rule
-from tierd.policy.tiermodel import F64Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.bounds import MAX_TARGETS
-from tierd.core.migration import Fate, I16Array, MigrationResult
-from tierd.core.pagekey import PAGE_SIZE, target_of
+from tierd.core.migration import Fate, MigrationResult
+from tierd.core.pagekey import PAGE_SIZE, BoolArray, I16Array, I64Array, target_of
 from tierd.core.tuning import PACING, PRESSURE
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
-from tierd.policy.pageset import I64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,6 @@ class RateLimiter:
         self._accounts.pop(target, None)
 
 
-BoolArray = npt.NDArray[np.bool_]
 NO_LIMIT = np.iinfo(np.int64).max
 """The budget of a group that has no limit."""
 

@@ -35,9 +35,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.config.model import Config
+from tierd.core.pagekey import I64Array
 from tierd.core.tuning import HMU
-
-I64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

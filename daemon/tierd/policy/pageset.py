@@ -8,11 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.migration import I16Array, U8Array, filled
-from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.migration import U8Array, filled
+from tierd.core.pagekey import PAGE_SIZE, I16Array, I64Array
 from tierd.hotness.view import PageSet
-
-I64Array = npt.NDArray[np.int64]
 
 
 def take(pages: PageSet, index: npt.NDArray[np.bool_] | I64Array | slice) -> PageSet:

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tierd.core.migration import Fate, I16Array, MigrationResult
-from tierd.core.pagekey import U64Array
+from tierd.core.migration import Fate, MigrationResult
+from tierd.core.pagekey import F64Array, I16Array, U64Array
 from tierd.core.tuning import REGRESSION, TRIAL
 from tierd.policy.cost_decision import CostRound
-from tierd.policy.tiermodel import F64Array
 
 
 @dataclass

@@ -12,11 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.core import bounds
-from tierd.core.migration import I16Array
-from tierd.core.pagekey import U64Array
+from tierd.core.pagekey import F64Array, I16Array, U64Array
 from tierd.core.tuning import REGRESSION
 
 
@@ -48,9 +46,6 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     _, at, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return np.asarray((last - (count - 1) / 2)[at])
-
-
-F64Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

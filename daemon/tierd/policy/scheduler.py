@@ -29,11 +29,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tierd.core import bounds
+from tierd.core.pagekey import F64Array, I64Array
 from tierd.core.tuning import COST
 from tierd.policy.demand import Kinds
-from tierd.policy.pageset import I64Array
 from tierd.policy.placement import Search, Target
-from tierd.policy.tiermodel import F64Array, TierModel
+from tierd.policy.tiermodel import TierModel
 
 
 @dataclass(frozen=True, slots=True)

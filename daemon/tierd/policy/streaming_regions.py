@@ -8,16 +8,11 @@ them do so together by chance. A whole region in one tier asks the same of it al
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from tierd.core.pagekey import HUGE_ORDER, U64Array
+from tierd.core.pagekey import HUGE_ORDER, BoolArray, F64Array, I64Array, U64Array
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.demand import Demand
-from tierd.policy.pageset import I64Array
-from tierd.policy.tiermodel import F64Array
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Regions:

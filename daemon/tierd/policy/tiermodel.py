@@ -32,14 +32,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.core.access import LINE_BYTES
+from tierd.core.pagekey import F64Array
 from tierd.core.tiermap import Measured, Quantity, Tier, TierMap
 from tierd.core.tuning import COST
 from tierd.policy.inputs import Traffic
-
-F64Array = npt.NDArray[np.float64]
 
 EQUAL: Final = "equal"
 """Origin of a number that stands in for one that is missing."""

@@ -29,15 +29,14 @@ import numpy as np
 
 from tierd.core import bounds
 from tierd.core.access import F32Array
-from tierd.core.migration import Direction, I16Array, MigrationPlan, filled
-from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.migration import Direction, MigrationPlan, filled
+from tierd.core.pagekey import PAGE_SIZE, I16Array, I64Array
 from tierd.core.tiermap import Tier
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.limits import Fairness
-from tierd.policy.pageset import I64Array
 from tierd.policy.rule import Contest, Rule, Verdict
 
 

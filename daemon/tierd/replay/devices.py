@@ -98,24 +98,13 @@ def _named(flat: Sequence[Any]) -> dict[str, int]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _asked(
-    _: Any,
-    source: NeoProfSource,
-    costs: Costs,
-    now_ns: int,
-    least_rate: float = 0.0,
-    phase_age_s: float = 0.0,
-) -> Sequence[Any]:
-    return _Asked(source), costs, now_ns, least_rate, phase_age_s
-
-
 THRESHOLDS: Final = Component(
     "threshold",
     HotnessThresholdController,
     {
         "forget": Method(decided=lambda *_: []),
         "update": Method(
-            wrap=_asked,
+            wrap=lambda _, source, *more: (_Asked(source), *more),
             given=lambda _, source, costs, now_ns, rate, age_s: [
                 now_ns,
                 rate,

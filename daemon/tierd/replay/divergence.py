@@ -10,15 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import WatchedRange
-from tierd.core.migration import I16Array, U8Array
-from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE, U64Array, target_of, vpn_of
+from tierd.core.migration import U8Array
+from tierd.core.pagekey import (
+    HUGE_ORDER,
+    PAGE_SIZE,
+    BoolArray,
+    I16Array,
+    U64Array,
+    target_of,
+    vpn_of,
+)
 from tierd.core.tiermap import NodeUsage
 from tierd.policy.limits import Groups
 
 _IN_BLOCK = np.uint64((1 << HUGE_ORDER) - 1)
 
 IndexArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Divergence:

@@ -20,8 +20,8 @@ from dataclasses import replace
 import numpy as np
 
 from tierd.core import bounds
-from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
-from tierd.core.pagekey import PAGE_SIZE, U64Array
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult, U8Array
+from tierd.core.pagekey import PAGE_SIZE, I16Array, U64Array
 from tierd.core.tiermap import NodeUsage
 from tierd.core.units import format_size
 from tierd.hotness.table import HeatTable
@@ -146,26 +146,8 @@ class World:
         gone = report.fate == Fate.GONE
         if gone.any():
             self.divergence.forget(plan.page[gone])
-            self.heat.moved(_part(report, gone))
-
-
-def _part(
-    report: MigrationResult, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> MigrationResult:
-    plan = report.plan
-    return replace(
-        report,
-        plan=MigrationPlan(
-            page=plan.page[chosen],
-            order=plan.order[chosen],
-            source=plan.source[chosen],
-            dest=plan.dest[chosen],
-            direction=plan.direction[chosen],
-            heat=plan.heat[chosen],
-        ),
-        fate=report.fate[chosen],
-        node=report.node[chosen],
-    )
+            left = {"fate": report.fate[gone], "node": report.node[gone]}
+            self.heat.moved(replace(report, plan=plan.take(gone), **left))
 
 
 def _simulate(

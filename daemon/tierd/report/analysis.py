@@ -13,13 +13,11 @@ import numpy.typing as npt
 
 from tierd.core.errors import TierdError
 from tierd.core.migration import Direction, Fate
-from tierd.core.pagekey import PAGE_SIZE, U64Array, target_of, vpn_of
+from tierd.core.pagekey import PAGE_SIZE, F64Array, U64Array, target_of, vpn_of
 from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import Meta, RecordedTarget, RecordedTick
 from tierd.replay.policy import UNKNOWN, add_served
 from tierd.replay.world import DEFAULT_MEMORY, World
-
-F64Array = npt.NDArray[np.float64]
 
 BLOCK_PAGES: Final = 512
 """Accesses are first counted by 2 MiB."""

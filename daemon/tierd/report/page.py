@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tierd.core.pagekey import F64Array
 from tierd.core.units import format_size
-from tierd.report.analysis import SHARES, F64Array, Report
+from tierd.report.analysis import SHARES, Report
 from tierd.report.text import address, notes, target_name, title, totals
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 132, 20, 10, 34

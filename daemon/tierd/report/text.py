@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.logfmt import printable
-from tierd.core.pagekey import PAGE_SHIFT
+from tierd.core.pagekey import PAGE_SHIFT, F64Array
 from tierd.core.units import format_size
-from tierd.report.analysis import SHARES, F64Array, Report
+from tierd.report.analysis import SHARES, Report
 
 COLUMNS, ROWS = 64, 24
 _LEVELS = " .:-=+*#%@"

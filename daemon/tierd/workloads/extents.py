@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from tierd.core import bounds
 from tierd.core.access import WatchedRange
-from tierd.core.migration import I16Array, U8Array
-from tierd.core.pagekey import HUGE_PAGES, U64Array
+from tierd.core.migration import U8Array
+from tierd.core.pagekey import HUGE_PAGES, I16Array, U64Array
 from tierd.workloads.target import Target
 
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from tierd.core import bounds
 from tierd.core.access import WatchedRange
-from tierd.core.pagekey import PAGE_SHIFT, U64Array
+from tierd.core.pagekey import PAGE_SHIFT, BoolArray, U64Array
 from tierd.core.tuning import WORKLOADS
 
 _LINE: Final = re.compile(
@@ -53,8 +53,6 @@ _USER_NAMES: Final = (b"[heap]", b"[stack", b"[anon:", b"[anon_shmem:")
 _MEMORY_FILES: Final = (b"/dev/shm/", b"/dev/zero", b"/dev/hugepages")
 _SPREAD: Final = (b"interleave", b"weighted interleave")
 _PLAIN: Final = (b"default", b"local")
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import NotAnsweringError, TargetGoneError, TierdError, UnavailableError
 from tierd.core.linux import SPACE_ENDS
-from tierd.core.migration import I16Array, U8Array
+from tierd.core.migration import U8Array
 from tierd.core.pagekey import (
     HUGE_ORDER,
     HUGE_PAGES,
     PAGE_SHIFT,
     PAGE_SIZE,
     VPN_MASK,
+    I16Array,
     U64Array,
     make_keys,
 )

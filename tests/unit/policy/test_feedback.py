@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tierd.core.migration import Direction, Fate, I16Array, MigrationPlan, MigrationResult
-from tierd.core.pagekey import U64Array
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.pagekey import I16Array, U64Array
 from tierd.core.tuning import FEEDBACK
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.regression_window import rank_correlation

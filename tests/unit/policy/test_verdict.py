@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policies import watermarks
 
 from tierd.core.migration import Direction, MigrationPlan, Reason
-from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, target_of
+from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, I64Array, U64Array, target_of
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,
@@ -28,7 +28,6 @@ from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import NO_LIMIT, Budget, Groups
-from tierd.policy.pageset import I64Array
 from tierd.policy.rule import Rule, Verdict
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 

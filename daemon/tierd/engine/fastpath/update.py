@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tierd.core import bounds
 from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import PROMOTE, MigrationPlan
-from tierd.core.pagekey import PAGE_SIZE, VPN_BITS
+from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, BoolArray
 from tierd.core.tiermap import NodeUsage, Tier, TierMap
 from tierd.core.tuning import FAST_PATH, VALUE
 from tierd.engine.tracking import ServiceView, Tracking
@@ -27,7 +27,7 @@ from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettin
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
 from tierd.policy.inputs import Inputs
-from tierd.policy.limits import BoolArray, Budget, Fairness, Groups
+from tierd.policy.limits import Budget, Fairness, Groups
 from tierd.policy.rule import break_even_s, least_rate, posterior_mean
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.neoprof import NeoProfSource
@@ -36,7 +36,6 @@ from tierd.topology.node_meminfo import read_held
 
 Paths = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
 """Node → nodes that its pages are promoted and demoted to, best first."""
-MOVE_COLUMNS = ("page", "order", "source", "dest", "direction", "heat")
 
 
 def floor_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
@@ -144,8 +143,7 @@ def within_quota(plan: MigrationPlan, left_bytes: int) -> tuple[MigrationPlan, i
         return plan, 0
     from_end = np.cumsum(np.where(up, 0, size)[::-1])[::-1]
     keep = ~waits & (up | (from_end > missing))
-    kept = {name: getattr(plan, name)[keep] for name in MOVE_COLUMNS}
-    return MigrationPlan(**kept, notes=plan.notes, split=plan.split), missing // PAGE_SIZE
+    return plan.take(keep), missing // PAGE_SIZE
 
 
 def _fairness(groups: Groups | None, usage: Mapping[int, NodeUsage]) -> Fairness | None:
