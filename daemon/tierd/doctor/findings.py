@@ -17,18 +17,19 @@ from typing import Any, Final
 from tierd import topology
 from tierd.core.access import Availability
 from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.process import NUMBERS
 from tierd.core.tiermap import TierMap
 from tierd.topology.sysfs import SysTree
 
-CAPABILITIES: Final = {
-    "CAP_NET_ADMIN": 12,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_ADMIN": 21,
-    "CAP_SYS_NICE": 23,
-    "CAP_PERFMON": 38,
-    "CAP_BPF": 39,
+NEEDED_FOR: Final = {
+    "CAP_SYS_PTRACE": "move and inspect the pages of other users' processes",
+    "CAP_SYS_NICE": "move shared pages, advise other processes",
+    "CAP_NET_ADMIN": "process events",
+    "CAP_BPF": "BPF programs",
+    "CAP_PERFMON": "perf events with addresses",
+    "CAP_SYS_ADMIN": "physical addresses of pages (physical sources only)",
 }
-"""Numbers from include/uapi/linux/capability.h."""
+"""Capability → what tierd needs it for."""
 TRACEFS: Final = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 
 _CONFIG_LINE: Final = re.compile(r"^(CONFIG_[A-Z0-9_]+)=(.*)$", re.MULTILINE)
@@ -88,7 +89,7 @@ class Host:
         if match is None:
             return None
         mask = int(match[1], 16)
-        held = {name for name, bit in CAPABILITIES.items() if mask >> bit & 1}
+        held = {name for name in NEEDED_FOR if mask >> NUMBERS[name] & 1}
         if "CAP_SYS_ADMIN" in held:  # the kernel lets it stand for the two younger ones
             held |= {"CAP_BPF", "CAP_PERFMON"}
         return frozenset(held)
@@ -152,8 +153,8 @@ class Host:
         users = (self.tree.text("proc/self/uid_map") or "").split()
         if users and users[:3] != ["0", "0", str(2**32 - 1)]:
             yield "it runs in a user namespace"
-        if self.capabilities is not None and not self.capabilities >= CAPABILITIES.keys():
-            lacking = ", ".join(sorted(CAPABILITIES.keys() - self.capabilities))
+        if self.capabilities is not None and not self.capabilities >= NEEDED_FOR.keys():
+            lacking = ", ".join(sorted(NEEDED_FOR.keys() - self.capabilities))
             yield f"it has not got {lacking}"
 
 

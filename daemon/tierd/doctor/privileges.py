@@ -13,19 +13,10 @@ from tierd.core.errors import UnavailableError
 from tierd.core.linux import CGROUP_ROOTS, NODES
 from tierd.core.tiermap import parse_meminfo
 from tierd.core.units import format_size
-from tierd.doctor.findings import Ask, CannotTellError, Group, Host, probe
+from tierd.doctor.findings import NEEDED_FOR, Ask, CannotTellError, Group, Host, probe
 from tierd.doctor.sources import KDAMONDS, damon_free
 from tierd.topology.sysfs import parse_list
 from tierd.workloads.events import ProcessEventSocket
-
-NEEDED_FOR: Final = {
-    "CAP_SYS_PTRACE": "move and inspect the pages of other users' processes",
-    "CAP_SYS_NICE": "move shared pages, advise other processes",
-    "CAP_NET_ADMIN": "process events",
-    "CAP_BPF": "BPF programs",
-    "CAP_PERFMON": "perf events with addresses",
-    "CAP_SYS_ADMIN": "physical addresses of pages (physical sources only)",
-}
 
 
 def _ask_for(name: str, purpose: str) -> Ask:

@@ -27,7 +27,8 @@ from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.observe.tick_record import Observer, TickLog
 from tierd.observe.totals import MigrationTotals
-from tierd.policy.cost import CostPolicy, CostSettings
+from tierd.policy.cost import CostPolicy
+from tierd.policy.cost_decision import CostSettings
 from tierd.policy.inputs import Policy
 from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings

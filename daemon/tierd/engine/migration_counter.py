@@ -9,20 +9,19 @@ process moves its own pages. So pages of two processes that have the same number
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd.core import bounds
-from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import VPN_MASK, U64Array
 from tierd.core.tuning import PACING
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import MigrationTotals
-from tierd.sources.migrations import Migrations
+from tierd.sources.migrations import Migrations, MigrationWatch
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +31,12 @@ WITHIN_NODE: Final = frozenset(
 """Reasons (trace/events/migrate.h) for which a page changes its frame and not its tier."""
 
 
-class Watch(Protocol):
-    """The methods of `tierd.sources.migrations.MigrationWatch` that are used here."""
-
-    def available(self) -> Availability: ...
-    def start(self) -> None: ...
-    def poll(self) -> Migrations | None: ...
-    def close(self) -> None: ...
-
-
 class MigrationCounter:
     """An `Observer` of ticks and a `BackgroundService` of the loop, which starts the `watch`."""
 
     name = "migrations"
 
-    def __init__(self, watch: Watch, totals: MigrationTotals | None = None) -> None:
+    def __init__(self, watch: MigrationWatch, totals: MigrationTotals | None = None) -> None:
         self.totals = totals or MigrationTotals()
         self._watch = watch
         self._recent = Recent()
@@ -159,6 +149,3 @@ class Recent:
             self._old = self._new if passed == 1 else np.empty(0, np.uint64)
             self._new = np.empty(0, np.uint64)
             self._since_ns += passed * self._half_ns
-
-
-__all__ = ["MigrationCounter", "Recent"]

@@ -22,11 +22,8 @@ from tierd.core.errors import TargetGoneError
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import U8Array
 from tierd.core.pagekey import VPN_BITS, BoolArray, I16Array, U64Array, make_keys, target_of, vpn_of
-from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
-from tierd.sources.neoprof import NeoProfSource
-from tierd.sources.selection import SourceSelector
 from tierd.workloads.bounded_reads import BoundedReads, Read, late_agents
 from tierd.workloads.extents import TargetPages, watched
 from tierd.workloads.maps import MapReader
@@ -356,46 +353,3 @@ def without(spans: list[tuple[int, int]], gone: list[tuple[int, int]]) -> list[t
         if rest < end:
             found.append((rest, end))
     return found
-
-
-class ServiceView:
-    """The queries of `tierd.observe.explain`.
-
-    Attributes:
-        tiers: at the last tick.
-        usage: the use of the nodes' memory at that tick.
-    """
-
-    def __init__(self, tracking: Tracking, sources: SourceSelector) -> None:
-        self._tracking = tracking
-        self._sources = sources
-        self.tiers = TierMap((), {})
-        self.usage: Mapping[int, NodeUsage] = {}
-
-    @property
-    def pids(self) -> Mapping[int, int]:
-        """Target number → pid."""
-        return self._tracking.pids
-
-    @property
-    def source(self) -> NeoProfSource | None:
-        """The source in use, if it is `neoprof`."""
-        active = self._sources.active
-        return active if isinstance(active, NeoProfSource) and active.cards else None
-
-    @property
-    def epoch_ns(self) -> int:
-        """Start of the earliest present epoch, CLOCK_MONOTONIC; 0 without cards."""
-        epochs = {} if self.source is None else self.source.epochs
-        return min((epoch.start_ns for epoch in epochs.values()), default=0)
-
-    def movable(self, key: int) -> bool:
-        """Whether the page is in a range that may be moved."""
-        return any(start <= key < end for start, end in self._tracking.movable())
-
-    def thresholds(self) -> Mapping[str, int]:
-        """Counts above which a page is hot, by card; empty without cards."""
-        source = self.source
-        if source is None:
-            return {}
-        return {str(number): card.settings.threshold for number, card in source.cards.items()}

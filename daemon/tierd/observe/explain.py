@@ -8,44 +8,70 @@ nothing until somebody asks. The fast path's quota and the mover may still delay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd.core.migration import WORDS, Direction, Reason
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.hotness.table import HeatTable
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import DecisionLog, counts_of, entry_of
 from tierd.policy.rule import Verdict
+from tierd.sources.neoprof import NeoProfSource
+from tierd.sources.selection import SourceSelector
 
-__all__ = ["DecisionLog", "Explainer"]
 
+class ServiceView:
+    """What an explanation needs of the service.
 
-class ServiceView(Protocol):
-    """What an explanation needs of the service; `tierd.engine.tracking` has it."""
+    Args:
+        pids: target number → pid.
+        spans: page keys [start, end) that may be moved.
+
+    Attributes:
+        tiers: at the last tick.
+        usage: the use of the nodes' memory at that tick.
+    """
+
+    def __init__(
+        self,
+        pids: Callable[[], Mapping[int, int]],
+        spans: Callable[[], Sequence[tuple[int, int]]],
+        sources: SourceSelector,
+    ) -> None:
+        self.pids = pids
+        self._spans = spans
+        self._sources = sources
+        self.tiers = TierMap((), {})
+        self.usage: Mapping[int, NodeUsage] = {}
 
     @property
-    def pids(self) -> Mapping[int, int]:
-        """Target number → pid."""
-
-    @property
-    def tiers(self) -> TierMap:
-        """The tiers now."""
+    def source(self) -> NeoProfSource | None:
+        """The source in use, if it is `neoprof`."""
+        active = self._sources.active
+        return active if isinstance(active, NeoProfSource) and active.cards else None
 
     @property
     def epoch_ns(self) -> int:
-        """When the first of the cards' present epochs began, CLOCK_MONOTONIC; 0 without cards."""
+        """Start of the earliest present epoch, CLOCK_MONOTONIC; 0 without cards."""
+        epochs = {} if self.source is None else self.source.epochs
+        return min((epoch.start_ns for epoch in epochs.values()), default=0)
 
     def movable(self, key: int) -> bool:
         """Whether the page is in a range that may be moved."""
+        return any(start <= key < end for start, end in self._spans())
 
     def thresholds(self) -> Mapping[str, int]:
-        """Counts that make a page hot, by card; empty without cards."""
+        """Counts above which a page is hot, by card; empty without cards."""
+        source = self.source
+        if source is None:
+            return {}
+        return {str(number): card.settings.threshold for number, card in source.cards.items()}
 
 
 class Explainer:
@@ -75,7 +101,7 @@ class Explainer:
             `bar`, `fate`, `node`.
             For a process: `decisions`, counts by what and why. `thresholds`: by card.
         """
-        target = next((n for n, p in self._around.pids.items() if p == pid), None)
+        target = next((n for n, p in self._around.pids().items() if p == pid), None)
         told: dict[str, Any] = {"pid": pid, "watched": target is not None}
         if target is None:
             told["why"] = (

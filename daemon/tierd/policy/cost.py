@@ -21,8 +21,8 @@ from itertools import pairwise
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
-from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
-from tierd.policy.demand import Kinds, ResidualLoad
+from tierd.policy.cost_decision import CostRound, CostSettings
+from tierd.policy.demand import ResidualLoad
 from tierd.policy.explain import sentence
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.folio_split import SplitHistory, choose_splits
@@ -208,6 +208,3 @@ class CostPolicy(Policy):
             least=self.hill_climber.least,
         )
         return standing
-
-
-__all__ = ["LATENCY_MODELS", "CostPolicy", "CostPolicyState", "CostSettings", "Kinds"]

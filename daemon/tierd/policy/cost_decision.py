@@ -22,8 +22,6 @@ from tierd.policy.streaming_regions import Regions
 from tierd.policy.tiermodel import TierModel
 from tierd.policy.watermark import Round, WatermarkSettings
 
-LATENCY_MODELS = ("loaded", "idle")
-
 
 @dataclass(frozen=True, slots=True)
 class CostSettings:

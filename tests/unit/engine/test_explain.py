@@ -27,8 +27,8 @@ from tierd.core.tiermap import (
 )
 from tierd.hotness.table import HeatTable
 from tierd.hotness.view import PageSet
-from tierd.observe.decisions import ENTRY
-from tierd.observe.explain import DecisionLog, Explainer
+from tierd.observe.decisions import ENTRY, DecisionLog
+from tierd.observe.explain import Explainer
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import Budget
 from tierd.policy.rule import Verdict

@@ -31,13 +31,14 @@ from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater, within_quota
 from tierd.engine.phase import MissBurstDetector
-from tierd.engine.tracking import ServiceView, Tracking
+from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import Mover, NativeMover
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.migration.promoter import Promoter
 from tierd.migration.results import pages_moved
-from tierd.observe.explain import DecisionLog, Explainer
+from tierd.observe.decisions import DecisionLog
+from tierd.observe.explain import Explainer, ServiceView
 from tierd.observe.totals import Totals
 from tierd.policy.limits import Groups
 from tierd.policy.watermark import WatermarkSettings
@@ -72,7 +73,7 @@ class FastPathController:
         self.miss_burst = MissBurstDetector()
         self._epoch_restarts = 0
         self.log = DecisionLog()
-        self.view = ServiceView(tracking, sources)
+        self.view = ServiceView(lambda: tracking.pids, tracking.movable, sources)
         self.explainer = Explainer(heat, self.log, self.view)
         self._update_of = settings, policy
         self._update_with = {"heat": heat, "tracking": tracking, "root": root}

@@ -21,9 +21,10 @@ from tierd.core.migration import PROMOTE, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, BoolArray
 from tierd.core.tiermap import NodeUsage, Tier, TierMap
 from tierd.core.tuning import FAST_PATH, VALUE
-from tierd.engine.tracking import ServiceView, Tracking
+from tierd.engine.tracking import Tracking
 from tierd.hotness.view import HeatView, heat_of_rate
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
+from tierd.observe.explain import ServiceView
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
 from tierd.policy.inputs import Inputs

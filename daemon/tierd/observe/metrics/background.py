@@ -115,26 +115,18 @@ OWN: Final = "conflict.damon"
 class Conflicts:
     """The latest answers."""
 
-    def __init__(
-        self,
-        source: Callable[[], str],
-        *,
-        ask: Callable[[], list[Finding]] = conflicting,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, source: Callable[[], str]) -> None:
         self._source = source
-        self._ask = ask
-        self._clock = clock
         self._lock = threading.Lock()
         self._asked = -MAX_AGE_S
         self._found: list[Finding] = []
 
     def now(self) -> list[Finding]:
         """The conflicts there are; from any thread."""
-        if self._clock() - self._asked >= MAX_AGE_S and self._lock.acquire(blocking=False):
+        if time.monotonic() - self._asked >= MAX_AGE_S and self._lock.acquire(blocking=False):
             try:
-                self._found = self._ask()
-                self._asked = self._clock()
+                self._found = conflicting()
+                self._asked = time.monotonic()
             finally:
                 self._lock.release()
         own = self._source() == "damon"
