@@ -46,7 +46,7 @@ def measure(pages: int, samples: int, batch: int, huge_share: float) -> dict[str
         table.place(
             heads, np.zeros(len(heads), np.int16), np.full(len(heads), 9, np.uint8), insert_on=[0]
         )
-    bytes_a_page = table.memory_bytes / pages
+    bytes_a_page = table.stats().memory_bytes / pages
     stream = zipf_pages(pages, samples, 0.99, 1)
     count = np.ones(batch, np.float32)
     spent_wall = spent_cpu = 0.0

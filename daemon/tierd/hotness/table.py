@@ -300,11 +300,6 @@ class HeatTable:
             )
         return node
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of memory that the table holds."""
-        return self.stats().memory_bytes
-
     def stats(self) -> HeatStats:
         """Counters; see `HeatStats`."""
         stats = self._stats

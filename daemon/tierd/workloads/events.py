@@ -71,7 +71,7 @@ class ProcessEvents:
 
 
 class ProcessEventSocket:
-    """Listens to process events; `fileno` is readable when there are some.
+    """Listens to process events.
 
     Attributes:
         overflows: times the kernel or `drain` dropped events.
@@ -106,10 +106,6 @@ class ProcessEventSocket:
             connection.close()
             raise
         return events
-
-    def fileno(self) -> int:
-        """The descriptor to poll for reading."""
-        return self._socket.fileno()
 
     def drain(self) -> ProcessEvents:
         """All events that are there now; never blocks."""

@@ -400,5 +400,5 @@ def test_memory_is_bounded_by_24_bytes_a_page() -> None:
     one = table(capacity=capacity)
     one.ingest(batch(T + np.arange(2 * capacity, dtype=np.uint64) * np.uint64(7)))
     assert one.stats().tracked <= capacity
-    assert one.memory_bytes <= 24 * capacity
+    assert one.stats().memory_bytes <= 24 * capacity
     check(one)

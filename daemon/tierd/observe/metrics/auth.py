@@ -47,11 +47,6 @@ class BasicAuth:
                 ) from error
             self._check = bcrypt.checkpw
 
-    @property
-    def needed(self) -> bool:
-        """Whether anybody is turned away."""
-        return bool(self._hashes)
-
     def permits(self, header: str | None) -> bool:
         """Whether the value of an Authorization header lets its sender in."""
         if not self._hashes:

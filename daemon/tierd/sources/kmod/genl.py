@@ -103,10 +103,6 @@ class Family:
             (answer,) = answers
             self._family = answer.get_attr("CTRL_ATTR_FAMILY_ID")
 
-    def fileno(self) -> int:
-        """The socket's descriptor."""
-        return self._socket.fileno()
-
     def close(self) -> None:
         """Close the socket; the module forgets what was asked through it."""
         self._socket.close()
