@@ -130,7 +130,7 @@ class Moves(Ground):
                 "failed": failed,
                 "pgmigrate_fail": refused,
                 "pages": int(own.sum()),
-                "bounced": report.ping_pong,
+                "bounced": int((report.moves > 1).sum()),
                 "by_reason": {k: m.succeeded for k, m in report.by_reason.items()},
                 "missing": watch.missing,
             }
