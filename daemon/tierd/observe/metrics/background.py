@@ -8,24 +8,20 @@ waits for them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from tierd.core.tiermap import TierMap
+from tierd.doctor import conflicting
+from tierd.doctor.findings import Finding, Group, all_probes
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.values import Labels, Values
 from tierd.policy.cost import CostPolicyState
 
 if TYPE_CHECKING:
     from tierd.observe.recording.recorder import RecorderStats
-import threading
-import time
-from collections.abc import Callable
-from typing import Final
-
-from tierd.doctor import conflicting
-from tierd.doctor.findings import Finding, Group, all_probes
-from tierd.observe.metrics.families import CONFLICT
 
 Figures = Mapping[str, Mapping[Labels, float]]
 
@@ -136,7 +132,7 @@ class Conflicts:
         """For the collector: 0 or 1 for each conflict that is looked for."""
         there = {found.id for found in self.now()}
         known = [one.id for one in all_probes() if one.group is Group.CONFLICTS]
-        return {CONFLICT: {(_short(name),): float(name in there) for name in known}}
+        return {f.CONFLICT: {(_short(name),): float(name in there) for name in known}}
 
     def reported(self) -> list[dict[str, str]]:
         """For the status."""
