@@ -171,6 +171,10 @@ class Host:
         ranges = (WatchedRange(FIRST_VPN, FIRST_VPN + self.pages.count),)
         return [WatchedTarget(0, 100, ranges)]
 
+    def movable(self) -> list[tuple[int, int]]:
+        """All of it."""
+        return self.spans()
+
     def spans(self) -> list[tuple[int, int]]:
         """All of it may be moved."""
         return [(FIRST_VPN, FIRST_VPN + self.pages.count)]

@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -206,8 +206,12 @@ class Trial:
         client: Client,
         meter: Meter | InstructionMeter,
         args: argparse.Namespace,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._meter, self._args = client, meter, args
+        self._clock, self._sleep = clock, sleep
         self._pid = int(ask_patiently(client, "status")["pid"])
         self._acting = True
 
@@ -216,11 +220,11 @@ class Trial:
         count = 2 * self._args.pairs
         for pair in range(self._args.pairs):
             for half, acting in enumerate(order.choice(((True, False), (False, True)))):
-                begun, before = time.monotonic(), self._spent()
+                begun, before = self._clock(), self._spent()
                 self._switch(acting=acting)
-                measure = self._meter.over(self._args.window, time.monotonic, time.sleep)
+                measure = self._meter.over(self._args.window, self._clock, self._sleep)
                 self._check(acting=acting)
-                seconds = time.monotonic() - begun
+                seconds = self._clock() - begun
                 cpu_s, moved = (now - then for now, then in zip(self._spent(), before, strict=True))
                 window = Window(acting, measure, cpu_s / seconds, moved / seconds)
                 number = 2 * pair + half + 1
@@ -232,13 +236,13 @@ class Trial:
         if acting:
             if not self._acting:
                 ask_patiently(self._client, "resume")
-            time.sleep(self._args.settle)
+            self._sleep(self._args.settle)
         else:
             if self._acting:
                 ask_patiently(self._client, "undo")
                 while undone(self._client)["active"]:
-                    time.sleep(min(1.0, self._args.window))
-            time.sleep(self._args.wash_out)
+                    self._sleep(min(1.0, self._args.window))
+            self._sleep(self._args.wash_out)
         self._acting = acting
 
     def _check(self, *, acting: bool) -> None:

@@ -55,7 +55,7 @@ class Around:
     epoch_ns = 5 * S
 
     def __init__(self) -> None:
-        self.pids = {TARGET: PID}
+        self.pids = lambda: {TARGET: PID}
         self.tiers = two_tiers()
         self.usage = {0: NodeUsage(GIB, GIB // 50, 0), 1: NodeUsage(GIB, GIB // 2, 0)}
 
