@@ -70,23 +70,20 @@ class CostModel:
         places: list[int],
         blocked: BoolArray,
         *,
-        copied: bool = False,
         first: bool = False,
-    ) -> tuple[int, float]:
-        """Where a chunk that must leave `here` is worth most, and that value.
+    ) -> int:
+        """Where a chunk that must leave `here` is worth most; `here` where it can go nowhere.
 
         `places` are those with room; ways that are `blocked`, bool[n+1, n+1], are passed over.
-        Going to the host costs nothing if it has a copy already (`copied`).
         """
         best, value = here, -np.inf
         for place in places:
             if blocked[here, place] or blocked[place, home]:
                 continue
-            move_ns = 0.0 if copied and place == HOST else self.move_ns(here, place, first=first)
-            worth = -uses * self.access_ns(place, home) - move_ns
+            worth = -uses * self.access_ns(place, home) - self.move_ns(here, place, first=first)
             if worth > value:
                 best, value = place, worth
-        return best, value
+        return best
 
     def worth_fetching(self, here: int, home: int, pages: float, uses: float) -> bool:
         """Whether bringing a chunk home gains enough over using it where it is.

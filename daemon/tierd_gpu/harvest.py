@@ -20,12 +20,11 @@ from tierd_gpu.cost import CostModel
 from tierd_gpu.links import CHUNK_BYTES, HOST, GpuTopology
 from tierd_gpu.loans import Loans
 from tierd_gpu.settings import HarvestSettings
-from tierd_gpu.tenant import Tenant, TenantSpec
-from tierd_gpu.wire import Op, Records, StateFlag
+from tierd_gpu.tenant import Order, Tenant, TenantSpec
+from tierd_gpu.wire import Records, StateFlag
 
-SENDING = (Op.MOVE, Op.COPY)
-"""Commands that send a chunk to their destination."""
 BROKEN = (errno.ENOLINK, errno.ENODEV, errno.EIO)
+NO_FLAGS = StateFlag(0)
 
 
 @dataclass(slots=True)
@@ -153,21 +152,19 @@ class Harvester:
         tenant.use(
             chunk,
             records["pages"].astype(np.int64),
-            (records["flags"] & StateFlag.WRITE) != 0,
             records["time_ns"].astype(np.float64),
         )
 
     def state(self, session: int, records: Records, now_ns: int) -> None:
         """Where chunks are and what became of commands (`wire.STATE`)."""
         tenant = self.tenants[session]
-        for chunk, place, flags, status, sequence, op, when in records.tolist():
+        for chunk, place, flags, status, sequence, _, when in records.tolist():
             if chunk >= tenant.end or not tenant.live[chunk] or not HOST <= place < len(self.gpus):
                 self.counts["states_unknown"] += 1
                 self._settle(tenant, sequence)
                 continue
-            found = self._settle(tenant, sequence) if op or sequence else None
-            ordered, command, _, dest, _ = found or (-1, 0, 0, HOST, 0)
-            sent = command in SENDING and (ordered, dest) == (chunk, place)
+            found = self._settle(tenant, sequence)
+            sent = found is not None and (found.chunk, found.dest) == (chunk, place)
             old = int(tenant.place[chunk])
             if place != old >= 0 and tenant.has(chunk, old):
                 self.gpus[old].memory.went(session, chunk)
@@ -176,13 +173,12 @@ class Harvester:
                 self.gpus[place].memory.came(session, chunk)
             if found is None:
                 continue
-            name = Op(found[1]).name.lower()
             if not status:
-                self.counts[f"done_{name}"] += 1
+                self.counts["done_move"] += 1
                 continue
             self.counts[f"refused_{errno.errorcode.get(status, status)}"] += 1
             if status in BROKEN:
-                tenant.block(found[2], found[3], now_ns + self.settings.backoff_ns)
+                tenant.block(found.source, found.dest, now_ns + self.settings.backoff_ns)
         self._count_borrowed()
 
     def loan(self, session: int, records: Records, now_ns: int) -> None:
@@ -202,20 +198,19 @@ class Harvester:
             self.loans.tell(loan, chunks[0], chunks[1], now_ns)
         self._count_borrowed()
 
-    def _settle(self, tenant: Tenant, sequence: int) -> tuple[int, int, int, int, int] | None:
+    def _settle(self, tenant: Tenant, sequence: int) -> Order | None:
         found = tenant.answered(sequence)
-        if found is not None and found[1] in (Op.MOVE, Op.COPY):
-            self.cost.waiting[found[2], found[3]] -= 1
+        if found is not None:
+            self.cost.waiting[found.source, found.dest] -= 1
         return found
 
     def order(
-        self, tenant: Tenant, chunk: int, op: Op, dest: int, *, flags: StateFlag, now_ns: int
+        self, tenant: Tenant, chunk: int, dest: int, *, now_ns: int, flags: StateFlag = NO_FLAGS
     ) -> None:
         """Decide one command."""
-        if op in (Op.MOVE, Op.COPY):
-            self.cost.waiting[tenant.place[chunk], dest] += 1
-        tenant.order(chunk, op, dest, int(flags), now_ns)
-        self.counts[f"ordered_{op.name.lower()}"] += 1
+        self.cost.waiting[tenant.place[chunk], dest] += 1
+        tenant.order(chunk, dest, int(flags), now_ns)
+        self.counts["ordered_move"] += 1
 
     def plan(self, session: int, now_ns: int) -> None:
         """Decide for one tenant, after its report."""
@@ -233,7 +228,7 @@ class Harvester:
     def _expire(self, tenant: Tenant, now_ns: int) -> None:
         """Commands that got no answer in time are forgotten."""
         oldest = next(iter(tenant.orders.items()), None)
-        while oldest and now_ns - oldest[1][4] > self.settings.answer_ns:
+        while oldest and now_ns - oldest[1].sent_ns > self.settings.answer_ns:
             self._settle(tenant, oldest[0])
             self.counts["unanswered"] += 1
             oldest = next(iter(tenant.orders.items()), None)
@@ -246,8 +241,8 @@ class Harvester:
             gpu.loaned = self.loans.lent(index)
 
     def unbacked_on(self, gpu: int) -> int:
-        """Chunks on a GPU, of others, that only it has: what would be lost with it."""
-        return sum(int(t.lent_dirty[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
+        """Chunks of others that are parked on a GPU: what would be lost with it."""
+        return sum(int(t.lent_count[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
 
     def parked_ns(self, gpu: int) -> float:
         """Time in which everything that others have on a GPU, or send there, is on the host."""

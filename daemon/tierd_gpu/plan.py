@@ -10,7 +10,7 @@ import numpy as np
 from tierd_gpu.links import CHUNK_BYTES, HOST
 from tierd_gpu.predict import I32Array
 from tierd_gpu.tenant import NOWHERE, I64Array, Tenant
-from tierd_gpu.wire import Op, StateFlag
+from tierd_gpu.wire import StateFlag
 
 if TYPE_CHECKING:
     from tierd_gpu.harvest import Harvester
@@ -24,8 +24,6 @@ REVOKE_SHARE = 0.6
 for messages and for what is under way."""
 WINDOW = 512
 """Uses ahead that are looked at."""
-EASY = 0.25
-"""Share of the time between two uses that a chunk with a host copy goes sooner by."""
 OFTEN = 2.0
 """Uses in the horizon from which on a chunk comes home though it was not predicted."""
 
@@ -107,30 +105,21 @@ def _make_room(
     soon[spared] = False
     blocked = tenant.blocked(now_ns)
     for chunk in _victims(core, tenant, here, need, now_ns).tolist():
-        copied = bool(tenant.host_copy[chunk])
         places = [HOST]
         if settings.techniques.peers:
             places += [g for g in range(len(core.gpus)) if may_park(core, tenant, g)]
         uses = 0.3 if np.isnan(tenant.every_ns[chunk]) else 1.0
-        dest, _ = core.cost.best_place(
-            home, home, uses, places, blocked, copied=copied, first=not tenant.hosted[chunk]
-        )
-        flags = StateFlag.IN_PLACE if settings.techniques.in_place else StateFlag(0)
-        if dest == HOST and copied:
-            core.order(tenant, chunk, Op.DROP, HOST, flags=flags, now_ns=now_ns)
-        elif dest != home:
-            core.order(tenant, chunk, Op.MOVE, dest, flags=flags, now_ns=now_ns)
+        first = not tenant.hosted[chunk]
+        dest = core.cost.best_place(home, home, uses, places, blocked, first=first)
+        if dest != home:
+            flags = StateFlag.IN_PLACE if settings.techniques.in_place else StateFlag(0)
+            core.order(tenant, chunk, dest, flags=flags, now_ns=now_ns)
 
 
 def _victims(core: Harvester, tenant: Tenant, here: I64Array, need: int, now_ns: int) -> I64Array:
-    """The chunks that are needed last; without that knowledge, those longest here.
-
-    One that the host has too leaves at half the cost, and goes before others that are
-    needed a little later.
-    """
+    """The chunks that are needed last; without that knowledge, those longest here."""
     if core.settings.techniques.reuse:
         order = -tenant.expected_next(here, now_ns)
-        order[tenant.host_copy[here]] -= EASY * tenant.again_ns
     else:
         order = tenant.arrived_ns[here]
     if len(here) > need:
@@ -154,11 +143,5 @@ def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns
     space = min(space, core.settings.outstanding - len(tenant.orders))
     blocked = tenant.blocked(now_ns)
     for chunk in wanted[: max(0, space)].tolist():
-        here = int(tenant.place[chunk])
-        if blocked[here, home]:
-            continue
-        # What is only read keeps its host copy, and leaves again without a copy.
-        clean = here == HOST and not tenant.written[chunk]
-        keep = clean and core.settings.techniques.reread
-        op = Op.COPY if keep else Op.MOVE
-        core.order(tenant, chunk, op, home, flags=StateFlag(0), now_ns=now_ns)
+        if not blocked[int(tenant.place[chunk]), home]:
+            core.order(tenant, chunk, home, now_ns=now_ns)

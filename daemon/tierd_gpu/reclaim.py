@@ -19,7 +19,7 @@ from tierd_gpu.loans import Loan
 from tierd_gpu.plan import may_park
 from tierd_gpu.share import I64Array, divide
 from tierd_gpu.tenant import Tenant
-from tierd_gpu.wire import Op, StateFlag
+from tierd_gpu.wire import StateFlag
 
 if TYPE_CHECKING:
     from tierd_gpu.harvest import GpuState, Harvester
@@ -73,8 +73,8 @@ def _lease(core: Harvester, now_ns: int) -> None:
     """Share every GPU among those that would borrow there, by need and link width.
 
     Tenants whose chunks are parked there and users with loans share alike, and what a user
-    gets is shared among its loans. But loans are taken back before chunks whose only copy is
-    there: those have to be copied, loans have not.
+    gets is shared among its loans. But loans are taken back before parked chunks: those have to
+    be copied, loans have not.
     """
     borrowers = [t for t in core.tenants.values() if t.spec.borrows]
     if not borrowers and not core.loans.loans:
@@ -97,8 +97,8 @@ def _lease(core: Harvester, now_ns: int) -> None:
         both = divide(gpu.loanable, np.append(need, loaned), np.append(rates[:, index], weight))
         granted, shares = both[: len(borrowers)], both[len(borrowers) :]
         if shares.any():
-            alone = np.array([t.lent_dirty[index] for t in borrowers], np.int64)
-            kept = divide(int(shares.sum()), np.maximum(0, alone - granted), np.ones(len(need)))
+            parked = np.array([t.lent_count[index] for t in borrowers], np.int64)
+            kept = divide(int(shares.sum()), np.maximum(0, parked - granted), np.ones(len(need)))
             granted = granted + kept
             shares = divide(int(shares.sum() - kept.sum()), loaned, weight)
         for user, share in zip(users.values(), shares.tolist(), strict=True):
@@ -202,25 +202,22 @@ def _time_revocation(core: Harvester, tenant: Tenant, index: int, now_ns: int) -
 
 
 def _take_back(core: Harvester, tenant: Tenant, index: int, over: int, now_ns: int) -> int:
-    """Order `over` chunks away from a lender: the removable first, then the last needed.
+    """Order `over` chunks away from a lender, the last needed first.
 
     Returns how many were ordered: chosen from a window, and of those at most `over`.
     """
     parked = tenant.at(index, WINDOW)
-    order = np.lexsort((-tenant.expected_next(parked, now_ns), ~tenant.host_copy[parked]))
+    order = np.argsort(-tenant.expected_next(parked, now_ns), kind="stable")
     chosen = parked[order][:over].tolist()
     blocked = tenant.blocked(now_ns)
+    flags = StateFlag.URGENT
+    if core.settings.techniques.in_place:
+        flags |= StateFlag.IN_PLACE
     for chunk in chosen:
-        if tenant.host_copy[chunk]:
-            core.order(tenant, chunk, Op.DROP, HOST, flags=StateFlag.URGENT, now_ns=now_ns)
-            continue
         places = [HOST]
         places += [g for g in range(len(core.gpus)) if g != index and may_park(core, tenant, g)]
         first = not tenant.hosted[chunk]
-        dest, _ = core.cost.best_place(index, tenant.spec.home, 1.0, places, blocked, first=first)
+        dest = core.cost.best_place(index, tenant.spec.home, 1.0, places, blocked, first=first)
         dest = HOST if dest == index else dest
-        flags = StateFlag.URGENT
-        if core.settings.techniques.in_place:
-            flags |= StateFlag.IN_PLACE
-        core.order(tenant, chunk, Op.MOVE, dest, flags=flags, now_ns=now_ns)
+        core.order(tenant, chunk, dest, flags=flags, now_ns=now_ns)
     return len(chosen)

@@ -16,7 +16,6 @@ class Techniques:
         peers: park chunks on neighbours (off: the host only).
         prefetch: bring chunks home before they are used.
         pre_evict: make room at home before it is needed.
-        reread: what is only read comes home as a second copy, and leaves without one.
         in_place: what is away is used where it is until it comes home.
         reuse: choose victims by expected next use; off: the longest at home first.
     """
@@ -24,7 +23,6 @@ class Techniques:
     peers: bool = True
     prefetch: bool = True
     pre_evict: bool = True
-    reread: bool = True
     in_place: bool = True
     reuse: bool = True
 

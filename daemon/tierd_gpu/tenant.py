@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from tierd_gpu.links import HOST, F64Array
 from tierd_gpu.placed import PlacedChunks
 from tierd_gpu.predict import Predictor
-from tierd_gpu.wire import MOVE, Op, StateFlag
+from tierd_gpu.wire import MOVE, StateFlag
 
 BoolArray = npt.NDArray[np.bool_]
 I64Array = npt.NDArray[np.int64]
@@ -61,19 +62,26 @@ class Said:
     dropped: int = 0
 
 
+class Order(NamedTuple):
+    """A command under way: a chunk from place to place, and when it was sent."""
+
+    chunk: int
+    source: int
+    dest: int
+    sent_ns: int
+
+
 class Tenant:
     """One tenant's chunks; every array has `spec.max_chunks` entries.
 
     Attributes:
         live: bool, the chunk exists.
         place: int16, where it is (`NOWHERE`, `HOST`, or a GPU).
-        host_copy: bool, the host has a copy too.
         in_place: bool, used from home where it is.
         hosted: bool, the host has had it, and keeps memory for it.
         busy: int64, sequence number of the command under way, 0 for none.
         last_ns, every_ns: float64, last use and time between uses (nan: unknown).
         pages: float32, 4 KiB pages touched in a use: the most, slowly forgotten.
-        written: bool, the last use wrote.
         arrived_ns: float64, when it came where it is.
         bounce: int16, moves home since the last use.
         lent: bool, it is on a neighbour because a command sent it there. What a tenant says
@@ -85,14 +93,12 @@ class Tenant:
         self.spec = spec
         self.live, self.lent = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         self.place = np.full(size, NOWHERE, np.int16)
-        self.host_copy = np.zeros(size, np.bool_)
         self.in_place = np.zeros(size, np.bool_)
         self.hosted = np.zeros(size, np.bool_)
         self.busy = np.zeros(size, np.int64)
         self.last_ns = np.zeros(size)
         self.every_ns = np.full(size, np.nan)
         self.pages = np.zeros(size, np.float32)
-        self.written = np.zeros(size, np.bool_)
         self.arrived_ns = np.zeros(size)
         self.bounce = np.zeros(size, np.int16)
         self.scratch = np.zeros(size, np.bool_)
@@ -103,36 +109,38 @@ class Tenant:
         self.predictor = Predictor()
         self.count = np.zeros(places, np.int64)
         """Chunks at each place; the last entry is the host's."""
-        self.dirty = np.zeros(places, np.int64)
-        """Of them, those without a host copy."""
-        self.lent_count, self.lent_dirty, self.lent_first = np.zeros((3, places), np.int64)
-        """Chunks at each place that are lent; of them, those without a host copy, and those that
-        the host never had."""
+        self.lent_count, self.lent_first = np.zeros((2, places), np.int64)
+        """Chunks at each place that are lent; of them, those that the host never had."""
         self.leaving, self.toward = np.zeros((2, places), np.int64)
-        """Commands under way that give memory of a place back, by that place; all that send
-        chunks to a place, by destination."""
+        """Commands under way, by the place that a chunk leaves, and by that which it goes to."""
         self.revoking_ns = np.full(places, -1, np.int64)
         """Since when more of a place is lent than leased, -1: it is not."""
         self.blocked_until = _blocked_ways(spec, places)
         """Until when a way, from place to place, that broke for this tenant is left alone."""
         self.sequence = 0
-        self.orders: dict[int, tuple[int, int, int, int, int]] = {}
-        """Commands under way: sequence → (chunk, op, source, dest, sent_ns)."""
-        self.out: list[tuple[int, int, int, int, int]] = []
-        """Commands decided and not sent: records of `wire.MOVE` without the last field."""
+        self.orders: dict[int, Order] = {}
+        """Commands under way, by sequence number."""
+        self.out: list[tuple[int, int, int, int]] = []
+        """Commands decided and not sent: records of `wire.MOVE`."""
         self.lease = np.zeros(places, np.int64)
         self.visited = np.zeros(places, np.bool_)
         """GPUs that a chunk was on, or sent to: the client has a context there."""
-        self.evicting = 0
-        """Commands under way that make room at home."""
-        self.fetching = 0
-        """Commands under way that take room at home."""
         self.remote: list[int] = []
         """Chunks that were used in place since the last plan."""
         self.uses = 0
         self.said = Said()
         self.again_ns = 0.0
         """Time until a chunk is used again, smoothed over all of them; 0: none was yet."""
+
+    @property
+    def evicting(self) -> int:
+        """Commands under way that make room at home."""
+        return int(self.leaving[self.spec.home])
+
+    @property
+    def fetching(self) -> int:
+        """Commands under way that take room at home."""
+        return int(self.toward[self.spec.home])
 
     def set_range(self, first: int, count: int, live: bool) -> None:
         """Chunks come or go.
@@ -145,7 +153,7 @@ class Tenant:
         part = slice(first, first + count)
         self._forget_places(first, count)
         self.live[part] = live
-        for array in (self.host_copy, self.in_place, self.hosted, self.written, self.lent):
+        for array in (self.in_place, self.hosted, self.lent):
             array[part] = False
         self.busy[part] = 0
         self.every_ns[part] = np.nan
@@ -158,17 +166,15 @@ class Tenant:
         places = len(self.count)
         there = np.flatnonzero(self.place[part] != NOWHERE) + first
         at = self.place[there] % places
-        own, new, lent = ~self.host_copy[there], ~self.hosted[there], self.lent[there]
+        new, lent = ~self.hosted[there], self.lent[there]
         self.count -= np.bincount(at, minlength=places)
-        self.dirty -= np.bincount(at[own], minlength=places)
         self.lent_count -= np.bincount(at[lent], minlength=places)
-        self.lent_dirty -= np.bincount(at[own & lent], minlength=places)
         self.lent_first -= np.bincount(at[new & lent], minlength=places)
         for place in np.unique(at).tolist():
             self.placed.remove_range(place, first, count)
         self.place[part] = NOWHERE
 
-    def use(self, chunk: I64Array, pages: I64Array, write: BoolArray, time_ns: F64Array) -> None:
+    def use(self, chunk: I64Array, pages: I64Array, time_ns: F64Array) -> None:
         """Uses in the order they happened."""
         add = self.predictor.add
         for index in chunk.tolist():
@@ -186,7 +192,6 @@ class Tenant:
             self.again_ns = 0.8 * self.again_ns + 0.2 * typical if self.again_ns else typical
         self.last_ns[chunk] = time_ns
         self.pages[chunk] = np.maximum(pages, FORGET * self.pages[chunk])
-        self.written[chunk] = write  # of several uses the last one stands
         self.bounce[chunk] = 0
 
     def set_state(
@@ -211,18 +216,15 @@ class Tenant:
         )
         self.place[chunk] = place
         self.visited[place] |= place >= 0
-        self.host_copy[chunk] = bool(flags & StateFlag.HOST_COPY)
         self.in_place[chunk] = bool(flags & StateFlag.IN_PLACE)
-        self.hosted[chunk] |= place == HOST or self.host_copy[chunk]
+        self.hosted[chunk] |= place == HOST
         self._count_chunk(chunk, 1)
 
     def _count_chunk(self, chunk: int, change: int) -> None:
-        place, dirty = int(self.place[chunk]), not self.host_copy[chunk]
+        place = int(self.place[chunk])
         self.count[place] += change
-        self.dirty[place] += change * dirty
         if self.lent[chunk]:
             self.lent_count[place] += change
-            self.lent_dirty[place] += change * dirty
             self.lent_first[place] += change * (not self.hosted[chunk])
 
     def has(self, chunk: int, place: int) -> bool:
@@ -233,28 +235,18 @@ class Tenant:
         """Chunks on a GPU that count."""
         return int(self.count[gpu] if gpu == self.spec.home else self.lent_count[gpu])
 
-    def order(self, chunk: int, op: Op, dest: int, flags: int, now_ns: int) -> None:
+    def order(self, chunk: int, dest: int, flags: int, now_ns: int) -> None:
         """Decide a command; the chunk is busy until its answer comes."""
         self.sequence += 1
         source = int(self.place[chunk])
-        self.orders[self.sequence] = (chunk, int(op), source, dest, now_ns)
+        self.orders[self.sequence] = Order(chunk, source, dest, now_ns)
         self.busy[chunk] = self.sequence
-        self.out.append((chunk, dest, int(op), flags, self.sequence))
-        self._count_order(op, source, dest, 1)
+        self.out.append((chunk, dest, flags, self.sequence))
+        self.leaving[source] += 1
+        self.toward[dest] += 1
+        self.visited[dest] = True
         if dest == self.spec.home:
             self.bounce[chunk] += 1
-
-    def _count_order(self, op: int, source: int, dest: int, change: int) -> None:
-        home = self.spec.home
-        if op in (Op.MOVE, Op.COPY):
-            self.toward[dest] += change
-            self.visited[dest] = True
-        if op in (Op.MOVE, Op.DROP):
-            self.leaving[source] += change
-        if dest == home and op in (Op.MOVE, Op.COPY):
-            self.fetching += change
-        elif source == home and op in (Op.MOVE, Op.DROP):
-            self.evicting += change
 
     def block(self, source: int, dest: int, until_ns: int) -> None:
         """Leave a way alone for a while."""
@@ -264,15 +256,15 @@ class Tenant:
         """bool[n+1, n+1], the ways that this tenant leaves alone now."""
         return np.asarray(self.blocked_until > now_ns)
 
-    def answered(self, sequence: int) -> tuple[int, int, int, int, int] | None:
+    def answered(self, sequence: int) -> Order | None:
         """The command that an answer belongs to; it is over."""
         found = self.orders.pop(sequence, None)
         if found is None:
             return None
-        chunk, op, source, dest, _ = found
-        if self.busy[chunk] == sequence:
-            self.busy[chunk] = 0
-        self._count_order(op, source, dest, -1)
+        if self.busy[found.chunk] == sequence:
+            self.busy[found.chunk] = 0
+        self.leaving[found.source] -= 1
+        self.toward[found.dest] -= 1
         return found
 
     def expected_next(self, chunk: I64Array, now_ns: float) -> F64Array:
@@ -295,9 +287,7 @@ class Tenant:
 
     def take_orders(self) -> npt.NDArray[np.void]:
         """The commands decided since the last call, as `wire.MOVE` records."""
-        orders = np.zeros(len(self.out), MOVE)
-        for index, order in enumerate(self.out):
-            orders[index] = (*order, 0)
+        orders = np.array(self.out, MOVE)
         self.out.clear()
         return orders
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-VERSION: Final = 3
+VERSION: Final = 4
 MAX_BYTES: Final = 16384
 MAX_GPUS: Final = 16
 Records = npt.NDArray[np.void]
@@ -36,21 +36,11 @@ class Kind(enum.IntEnum):
     GRANT = 25
 
 
-class Op(enum.IntEnum):
-    """What a move command does."""
-
-    MOVE = 1
-    COPY = 2
-    DROP = 3
-
-
 class StateFlag(enum.IntFlag):
-    """Flags of moves, states and uses."""
+    """Flags of moves and states."""
 
     URGENT = 1
-    HOST_COPY = 2
-    IN_PLACE = 4
-    WRITE = 16
+    IN_PLACE = 2
 
 
 class Role(enum.IntFlag):
@@ -73,7 +63,7 @@ HELLO: Final = np.dtype(
     ]
 )
 CHUNKS: Final = np.dtype([("first", "<u4"), ("count", "<u4"), ("live", "<u4"), ("rsv", "<u4")])
-USE: Final = np.dtype([("chunk", "<u4"), ("pages", "<u2"), ("flags", "<u2"), ("time_ns", "<u8")])
+USE: Final = np.dtype([("chunk", "<u4"), ("pages", "<u2"), ("rsv", "<u2"), ("time_ns", "<u8")])
 STATE: Final = np.dtype(
     [
         ("chunk", "<u4"),
@@ -81,7 +71,7 @@ STATE: Final = np.dtype(
         ("flags", "u1"),
         ("status", "u1"),
         ("sequence", "<u4"),
-        ("op", "<u4"),
+        ("rsv", "<u4"),
         ("time_ns", "<u8"),
     ]
 )
@@ -100,16 +90,7 @@ WELCOME: Final = np.dtype(
     [("version", "<u4"), ("session", "<u4"), ("heartbeat_ms", "<u4"), ("rsv", "<u4")]
 )
 GPU: Final = np.dtype([("uuid", "u1", 16)])
-MOVE: Final = np.dtype(
-    [
-        ("chunk", "<u4"),
-        ("dest", "<i2"),
-        ("op", "u1"),
-        ("flags", "u1"),
-        ("sequence", "<u4"),
-        ("rsv", "<u4"),
-    ]
-)
+MOVE: Final = np.dtype([("chunk", "<u4"), ("dest", "<i2"), ("flags", "<u2"), ("sequence", "<u4")])
 LEASE: Final = np.dtype([("device", "<i4"), ("chunks", "<u4"), ("borrowed_bytes", "<u8")])
 LOAN: Final = np.dtype([("device", "<i4"), ("rsv", "<u4"), ("wanted", "<u8"), ("held", "<u8")])
 """What a program says of its loan on a GPU: bytes."""

@@ -2,7 +2,7 @@
 """Peer-GPU harvesting on the simulated 4 x V100: the paper's cases, sweep and ablation.
 
     python tests/bench/gpu_huvm.py [--scale N] [--out FILE] [--only cases,ablation,sweep]
-                                  [--bounded]
+                                  [--bounded] [--launched] [--seed N]
 
 All figures are simulated: virtual time on the stand-in driver (tests/fakegpu), with the
 real client library and the real harvester core. Prints a table, and JSON with --out.
@@ -34,9 +34,7 @@ SYSTEMS: dict[str, Techniques | None] = {
     "tierd, no peers": Techniques(peers=False),
     "tierd": Techniques(),
 }
-SWITCHES = (
-    "peers", "prefetch", "pre_evict", "reread", "in_place", "reuse",
-)  # fmt: skip
+SWITCHES = ("peers", "prefetch", "pre_evict", "in_place", "reuse")
 
 
 def run(
@@ -172,8 +170,9 @@ def main() -> int:
         "--launched", action="store_true",
         help="borrowers are unmodified programs: uses are what their launches tell",
     )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=gpu_cases.SEED, help="of the graph")
     args = parser.parse_args()
-    gpu_cases.LAUNCHED = args.launched
+    gpu_cases.LAUNCHED, gpu_cases.SEED = args.launched, args.seed
     base = HarvestSettings(durable=not args.bounded)
     report: dict[str, object] = {"simulated": True, "scale": args.scale, "paper_best": PAPER_BEST}
     report["durable"] = base.durable

@@ -36,12 +36,10 @@ static CUresult copy_piece(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, boo
 		if (ret)
 			return ret;
 	}
-	where = fg_nearest(block, device);
+	where = fg_where(block);
 	if (where != FG_HOST)
 		*when = write ? fg_transfer(FG_HOST, where, bytes, *when, lanes)
 			      : fg_transfer(where, FG_HOST, bytes, *when, lanes);
-	if (write)
-		fg_make_writable(block, where);
 	if (offset >= fg_w->payload)
 		return CUDA_SUCCESS;
 	bytes = bytes < fg_w->payload - offset ? bytes : fg_w->payload - offset;
@@ -102,9 +100,8 @@ static CUresult pair(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, struct fg
 		return ret;
 	fg_wait_block(a, &when);
 	fg_wait_block(b, &when);
-	dest = fg_nearest(b, fg_context_gpu());
-	source = fg_nearest(a, dest);
-	fg_make_writable(b, dest);
+	dest = fg_where(b);
+	source = fg_where(a);
 	if (source != dest)
 		fg_copy_op(b, source, dest, bytes, &when, (int)(stream - fg_w->stream));
 	if (at < fg_w->payload && into < fg_w->payload) {
@@ -161,11 +158,10 @@ FG_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t by
 		if (block->kind == FG_MANAGED)
 			ret = fg_migrate(block, device, FG_BLOCK_BYTES, &when, FG_NONE);
 		else
-			where = fg_nearest(block, device);
+			where = fg_where(block);
 		if (ret)
 			break;
 		fg_wait_block(block, &when);
-		fg_make_writable(block, where);
 		if (offset < fg_w->payload) {
 			uint64_t kept = fg_w->payload - offset;
 

@@ -17,7 +17,7 @@ void fg_cpu_protect(const struct fg_block *block)
 	if (!fg_is_own(fg_w->range[block->range].owner))
 		return;
 	if (block->op == FG_NONE && block->resident & 1u << FG_HOST)
-		rights = block->resident == 1u << FG_HOST ? PROT_READ | PROT_WRITE : PROT_READ;
+		rights = PROT_READ | PROT_WRITE;
 	mprotect((void *)(uintptr_t)block->va, FG_BLOCK_BYTES, rights);
 }
 
@@ -35,8 +35,6 @@ static void on_segv(int signal, siginfo_t *info, void *context)
 			fg_wait_block(block, &when);
 			if (!(block->resident & 1u << FG_HOST))
 				fg_migrate(block, FG_HOST, FG_BLOCK_BYTES, &when, FG_NONE);
-			else
-				fg_make_writable(block, FG_HOST);
 			fg_wait_block(block, &when);
 			fg_block_until(when);
 			fg_cpu_protect(block);

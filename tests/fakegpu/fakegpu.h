@@ -42,7 +42,7 @@ struct fg_gpu_stats {
 	uint64_t plain_bytes;		  /* of cuMemAlloc and contexts */
 	uint64_t least_room_bytes; /* free, spare and unused, the least since the world was made */
 	uint64_t faults, fault_ns;
-	uint64_t evict_copies, evict_free;	  /* blocks the driver evicted from here */
+	uint64_t evict_copies;			  /* blocks the driver evicted from here */
 	uint64_t evicted_of_others, evicted_self; /* ... by who owned them and who caused it */
 	uint64_t moved_in, moved_out;		  /* blocks, by prefetch and fault */
 	uint64_t remote_bytes;			  /* accesses in place over a link */

@@ -108,22 +108,9 @@ uint8_t *fg_bytes(struct fg_block *block, int where)
 	return where == FG_HOST ? fg_host_bytes(block) : fg_frame_bytes(block->frame[where]);
 }
 
-int fg_nearest(const struct fg_block *block, int to)
+int fg_where(const struct fg_block *block)
 {
-	int best = FG_NONE;
-	double widest = 0.0;
-
-	for (int from = 0; from < FG_LOCS; from++) {
-		if (!(block->resident & 1u << from))
-			continue;
-		if (from == to)
-			return from;
-		if (fg_bandwidth(from, to) > widest) {
-			widest = fg_bandwidth(from, to);
-			best = from;
-		}
-	}
-	return best;
+	return block->resident ? __builtin_ctz(block->resident) : FG_NONE;
 }
 
 /* The managed block that came first and is not under way; if all are, the first is waited for. */
@@ -155,14 +142,10 @@ static bool evict_one(int g, int owner, uint64_t *when)
 		return false;
 	if (!(block->resident & 1u << g))
 		return true; /* it was on its way out */
-	if (block->resident & 1u << FG_HOST) {
-		gpu->stats.evict_free++;
-	} else {
-		*when = fg_transfer(g, FG_HOST, FG_BLOCK_BYTES, *when, lanes) + fg_populate(block);
-		memcpy(fg_host_bytes(block), fg_bytes(block, g), fg_w->payload);
-		block->resident |= 1u << FG_HOST;
-		gpu->stats.evict_copies++;
-	}
+	*when = fg_transfer(g, FG_HOST, FG_BLOCK_BYTES, *when, lanes) + fg_populate(block);
+	memcpy(fg_host_bytes(block), fg_bytes(block, g), fg_w->payload);
+	block->resident |= 1u << FG_HOST;
+	gpu->stats.evict_copies++;
 	if (fg_w->range[block->range].owner == owner)
 		gpu->stats.evicted_self++;
 	else

@@ -18,7 +18,6 @@
 #define FAULT_MANY_NS 330u	     /* and of the others */
 #define BROUGHT ((uint64_t)64 << 10) /* at least, for each page */
 #define FEW 32u
-#define WRITE_MOSTLY_NS 8000u /* measured: 4 to 5 ms for the 512 pages of a block */
 
 static uint64_t fault_ns(uint64_t pages)
 {
@@ -75,19 +74,10 @@ static int reach(struct fg_block *block, int gpu, uint32_t bytes, int write, uin
 	int from, status;
 
 	fg_wait_block(block, when);
-	if (block->resident & 1u << gpu) {
-		if (write && block->read_mostly) {
-			/* Each page faults, in every kernel that writes it. */
-			*when += pages * WRITE_MOSTLY_NS;
-		}
-		if (write)
-			fg_make_writable(block, gpu);
+	if (block->resident & 1u << gpu)
 		return gpu;
-	}
 	from = block->preferred;
 	if (block->accessed_by & 1u << gpu && from != FG_NONE && block->resident & 1u << from) {
-		if (write)
-			fg_make_writable(block, from);
 		*when =
 		    write ? fg_access(gpu, from, bytes, *when) : fg_access(from, gpu, bytes, *when);
 		stats->remote_bytes += bytes;
@@ -100,8 +90,6 @@ static int reach(struct fg_block *block, int gpu, uint32_t bytes, int write, uin
 	if (status)
 		return -status;
 	fg_wait_block(block, when);
-	if (write)
-		fg_make_writable(block, gpu);
 	stats->faults++;
 	stats->fault_ns += *when - begin;
 	return gpu;

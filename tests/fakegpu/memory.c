@@ -18,7 +18,6 @@
  * of two copies takes beside (three calls, 86 us). */
 #define INFO_NS 6400u
 #define ADVICE_NS 2800u
-#define COLLAPSE_NS 78000u
 
 static uint64_t reserve_addresses(uint64_t bytes)
 {
@@ -288,36 +287,11 @@ FG_API CUresult cuMemPrefetchAsync(CUdeviceptr addr, size_t bytes, CUdevice to, 
 	return cuMemPrefetchAsync_v2(addr, bytes, old_style(to), 0, stream);
 }
 
-/* "Any read-duplicated copies of the data will be collapsed into a single copy." */
-static void collapse(struct fg_block *block)
-{
-	uint64_t when = fg_present();
-	int keep = block->preferred;
-
-	fg_wait_block(block, &when);
-	if (!block->resident)
-		return;
-	if (keep == FG_NONE || !(block->resident & 1u << keep))
-		keep = __builtin_ctz(block->resident);
-	if (fg_make_writable(block, keep))
-		fg_spend(COLLAPSE_NS);
-}
-
 static CUresult advise(struct fg_block *block, int advice, int where)
 {
-	switch (advice) {
-	case CU_MEM_ADVISE_SET_READ_MOSTLY:
-		block->read_mostly = true;
-		return CUDA_SUCCESS;
-	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-		block->read_mostly = false;
-		collapse(block);
-		return CUDA_SUCCESS;
-	case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+	if (advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
 		block->preferred = FG_NONE;
 		return CUDA_SUCCESS;
-	default:
-		break;
 	}
 	if (where == FG_NONE)
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -374,9 +348,7 @@ FG_API CUresult cuMemRangeGetAttribute(void *data, size_t size, int attribute, C
 		return CUDA_ERROR_NO_DEVICE;
 	(void)bytes;
 	block = fg_find(addr);
-	if (block && attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY)
-		value = block->read_mostly;
-	else if (block && attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION)
+	if (block && attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION)
 		value = told(block->preferred);
 	else if (block && attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION)
 		value = told(block->last_prefetch);

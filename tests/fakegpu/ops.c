@@ -3,9 +3,6 @@
  * Managed residency: moves of blocks on the virtual clock, their copies, and what breaks.
  *
  * The rules, from the "CUDA Driver API" reference and the "CUDA C Programming Guide":
- *  - with read-mostly set, reads and prefetches add copies, a write leaves only the one
- *    where it happened; unsetting keeps one copy, at the preferred location if one is
- *    there (cuMemAdvise)
  *  - a block whose preferred location holds it is mapped rather than moved for the GPUs
  *    in accessed-by (cuMemAdvise)
  */
@@ -29,7 +26,7 @@ static void commit(struct fg_op *op)
 		memcpy(fg_bytes(block, op->to), fg_bytes(block, op->from), fg_w->payload);
 		block->resident |= 1u << op->to;
 	}
-	if (!op->duplicate && !op->copy)
+	if (!op->copy)
 		for (int where = 0; where < FG_LOCS; where++)
 			if (where != op->to)
 				fg_leave(block, where);
@@ -109,9 +106,8 @@ static int op_slot(void)
 }
 
 /*
- * Starts moving (or, read-mostly, copying) a block, of which `bytes` are carried; *when is
- * when it may start and becomes when it ends. The block is at `to` from that time on. 0 or
- * a CUresult.
+ * Starts moving a block, of which `bytes` are carried; *when is when it may start and becomes
+ * when it ends. The block is at `to` from that time on. 0 or a CUresult.
  */
 int fg_migrate(struct fg_block *block, int to, uint64_t bytes, uint64_t *when, int stream)
 {
@@ -140,7 +136,7 @@ int fg_migrate(struct fg_block *block, int to, uint64_t bytes, uint64_t *when, i
 		block->frame[to] = frame;
 		fg_w->gpu[to].stats.moved_in++;
 	}
-	from = fg_nearest(block, to);
+	from = fg_where(block);
 	if (from == FG_NONE) {
 		populate(block, to, when);
 		fg_cpu_protect(block);
@@ -156,7 +152,6 @@ int fg_migrate(struct fg_block *block, int to, uint64_t bytes, uint64_t *when, i
 	    .from = from,
 	    .to = to,
 	    .stream = stream,
-	    .duplicate = block->read_mostly,
 	};
 	*when = fg_transfer(from, to, bytes, *when, op->lane);
 	if (to == FG_HOST)
@@ -193,20 +188,6 @@ void fg_copy_op(struct fg_block *dest, int from, int to, uint64_t bytes, uint64_
 	fg_w->ops_used++;
 	if (*when < fg_w->next_done)
 		fg_w->next_done = *when;
-}
-
-/* A write at `where`, which holds the block: the other copies go. */
-int fg_make_writable(struct fg_block *block, int where)
-{
-	int dropped = 0;
-
-	for (int other = 0; other < FG_LOCS; other++)
-		if (other != where && block->resident & 1u << other) {
-			fg_leave(block, other);
-			dropped++;
-		}
-	fg_cpu_protect(block);
-	return dropped;
 }
 
 /* What was under way on a lane that breaks: half of it arrived, and it stays where it was. */

@@ -9,7 +9,7 @@ import numpy as np
 from standin import CHUNK, World
 
 from tierd_gpu import wire
-from tierd_gpu.wire import Kind, Op, StateFlag
+from tierd_gpu.wire import Kind, StateFlag
 
 
 class Puppet:
@@ -61,14 +61,14 @@ class Puppet:
             status = self.lib.tg.tg_feed(self.client, message, len(message))
             assert status == 0, status
 
-    def order(self, moves: list[tuple[int, int, Op]], flags: int = 0) -> list[int]:
-        """Commands (chunk, place, op); returns their sequence numbers."""
+    def order(self, moves: list[tuple[int, int]], flags: int = 0) -> list[int]:
+        """Commands (chunk, place); returns their sequence numbers."""
         rows = []
-        for chunk, dest, op in moves:
+        for chunk, dest in moves:
             self.sequence += 1
-            rows.append((chunk, dest, int(op), flags, self.sequence, 0))
+            rows.append((chunk, dest, flags, self.sequence))
         self.say(Kind.MOVE, np.array(rows, wire.MOVE))
-        return [row[4] for row in rows]
+        return [row[3] for row in rows]
 
     def hear(self) -> None:
         """Take the client's messages."""
@@ -100,9 +100,9 @@ class Puppet:
             raise AssertionError("moves do not end")
         self.hear()
 
-    def do(self, chunk: int, dest: int, op: Op = Op.MOVE, flags: int = 0) -> int:
+    def do(self, chunk: int, dest: int, flags: int = 0) -> int:
         """One command until it is answered; returns its status (errno)."""
-        (sequence,) = self.order([(chunk, dest, op)], flags)
+        (sequence,) = self.order([(chunk, dest)], flags)
         self.settle()
         return int(self.states[sequence]["status"])
 
@@ -125,7 +125,7 @@ class Puppet:
     def _access(self, chunk: int, value: int | None) -> int:
         addr = self.address(chunk)
         self.use()
-        assert self.lib.tg.tg_acquire(self.client, addr, CHUNK, value is not None) == 0
+        assert self.lib.tg.tg_acquire(self.client, addr, CHUNK) == 0
         try:
             return self.world.kernel(self.gpu, addr, write=value, slot=self.slot)
         finally:

@@ -177,7 +177,7 @@ class Storm:
         cu, status = self.lib.cu, self.status
         cu.fg_tenant_use(app.slot)
         cu.fg_take_spent()
-        assert tg.tg_acquire(app.client, address, CHUNK, write) == 0
+        assert tg.tg_acquire(app.client, address, CHUNK) == 0
         end = cu.fg_kernel(app.gpu, address, CHUNK, write, value or 0, 1000, cu.fg_now(),
                            self.digest, status)  # fmt: skip
         tg.tg_release(app.client, address, CHUNK)

@@ -12,7 +12,7 @@ import pytest
 from standin import CHUNK, HOST_BIT, LOST_BIT, DriverError, World, check
 
 SMALL = 16 * CHUNK
-READ_MOSTLY, UNSET_READ_MOSTLY, PREFERRED, ACCESSED_BY = 1, 2, 3, 5
+PREFERRED, ACCESSED_BY = 3, 5
 
 
 @pytest.fixture
@@ -119,43 +119,6 @@ def test_a_stream_is_not_ready_until_its_copy_ends_and_events_order_streams(worl
     assert cu.fg_residency(base) == 2
 
 
-def test_read_mostly_prefetches_copy_and_a_write_leaves_one(world: World) -> None:
-    base = world.managed(0, 1)
-    world.kernel(0, base, write=7)
-    advise(world, base, READ_MOSTLY, 0)
-    prefetch(world, base, -1)
-    prefetch(world, base, 2)
-    assert world.lib.cu.fg_residency(base) == 1 | 4 | HOST_BIT
-    world.kernel(0, base, write=8)
-    assert world.lib.cu.fg_residency(base) == 1
-    assert world.kernel(2, base) == world.lib.cu.fg_hash_of(8)
-
-
-def test_unsetting_read_mostly_keeps_the_copy_at_the_preferred_location(world: World) -> None:
-    base = world.managed(0, 1)
-    world.kernel(0, base, write=7)
-    advise(world, base, READ_MOSTLY, 0)
-    prefetch(world, base, -1)
-    advise(world, base, PREFERRED, -1)
-    free = world.stats(0).free_bytes
-    advise(world, base, UNSET_READ_MOSTLY, 0)
-    assert world.lib.cu.fg_residency(base) == HOST_BIT
-    assert world.stats(0).free_bytes == free
-    assert world.stats(0).unused_bytes == CHUNK
-
-
-def test_a_block_with_a_host_copy_is_evicted_without_a_transfer(world: World) -> None:
-    base = world.managed(1, 1)
-    world.kernel(1, base, write=7)
-    advise(world, base, READ_MOSTLY, 0)
-    prefetch(world, base, -1, gpu=1)
-    before = world.lib.cu.fg_now()
-    device_memory(world, 1, 16)
-    assert world.lib.cu.fg_now() == before
-    assert world.stats(1).evict_free == 1
-    assert world.kernel(0, base) == world.lib.cu.fg_hash_of(7)
-
-
 def test_accessed_by_reads_in_place_where_the_preferred_location_holds_it(world: World) -> None:
     base = world.managed(0, 1)
     world.kernel(0, base, write=5)
@@ -188,12 +151,7 @@ def test_a_lost_device_takes_what_only_it_had(world: World) -> None:
     base = world.managed(0, 2)
     for chunk in range(2):
         world.kernel(0, base + chunk * CHUNK, write=chunk)
-    advise(world, base, READ_MOSTLY, 0)
-    prefetch(world, base, -1)
     prefetch(world, base, 1, 2)
-    advise(world, base, UNSET_READ_MOSTLY, 0)
-    prefetch(world, base, 1, 2)
-    advise(world, base, READ_MOSTLY, 0)
     prefetch(world, base, -1)
     world.lib.cu.fg_device_lose(1)
     assert world.lib.cu.fg_residency(base) == HOST_BIT
@@ -362,9 +320,6 @@ def test_calls_cost_time(world: World) -> None:
     assert took(lambda: advise(world, base, PREFERRED, 0)) == 2800
     with world.on(0):
         assert took(lambda: check(cu.cuMemPrefetchAsync(base, CHUNK, 0, ffi.NULL))) == 5500
-    advise(world, base, READ_MOSTLY, 0)
-    prefetch(world, base, -1)
-    assert took(lambda: advise(world, base, UNSET_READ_MOSTLY, 0)) == 2800 + 78_000
 
 
 def test_on_a_manual_clock_the_calls_of_a_thread_are_counted_for_it(world: World) -> None:

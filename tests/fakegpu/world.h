@@ -66,7 +66,7 @@ struct fg_block {
 	uint32_t resident, accessed_by;
 	int16_t preferred, last_prefetch;
 	uint8_t kind;
-	bool read_mostly, lost;
+	bool lost;
 	bool host_pages; /* host memory was found for it once: it stays */
 };
 
@@ -81,7 +81,6 @@ struct fg_op {
 	bool used;
 	int32_t block, from, to, stream;
 	int32_t lane[2];
-	bool duplicate;
 	bool copy; /* of bytes between blocks, not of residency: `block` is written */
 	uint64_t done_at;
 };
@@ -215,7 +214,7 @@ int fg_room(int gpu); /* frames that an allocation gets without a copy */
 uint8_t *fg_bytes(struct fg_block *block, int where);
 void fg_leave(struct fg_block *block, int where);
 void fg_leave_behind(struct fg_block *block, int gpu); /* its memory there is unused now */
-int fg_nearest(const struct fg_block *block, int to);
+int fg_where(const struct fg_block *block);	       /* FG_NONE: it has no memory yet */
 
 /* ops.c */
 void fg_settle(uint64_t upto);
@@ -224,7 +223,6 @@ uint64_t fg_populate(struct fg_block *block); /* what host memory for it costs t
 int fg_migrate(struct fg_block *block, int to, uint64_t bytes, uint64_t *when, int stream);
 void fg_copy_op(struct fg_block *dest, int from, int to, uint64_t bytes, uint64_t *when,
 		int stream);
-int fg_make_writable(struct fg_block *block, int where);
 void fg_lose_blocks(int gpu);
 void fg_fail_lane(int32_t lane, int error);
 

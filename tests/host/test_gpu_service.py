@@ -124,7 +124,7 @@ base, value = int(out[0]), {}
 stats = lib.ffi.new("struct tg_stats *")
 def use(chunk, write=None):
     addr = base + chunk * CHUNK
-    lib.tg.tg_acquire(client, addr, CHUNK, write is not None)
+    lib.tg.tg_acquire(client, addr, CHUNK)
     found = world.kernel(0, addr, write=write)
     lib.tg.tg_release(client, addr, CHUNK)
     return found

@@ -180,15 +180,6 @@ int tg_attach(struct tg_client *c)
 	return 0;
 }
 
-/* Of two copies, the neighbour's goes: its memory is no longer lent, and it may be lost. */
-static void let_go(struct tg_client *c, struct tg_chunk *chunk)
-{
-	bool lent = chunk->location != c->options.device && chunk->host_copy;
-
-	if (!tg_keep_only(c, chunk, lent ? TG_HOST : chunk->location) && lent)
-		tg_set_location(c, chunk, TG_HOST);
-}
-
 /* The advice on a range is taken back: neighbours at once, for each call takes a while. */
 static void let_range_go(struct tg_client *c, const struct tg_range *range)
 {
@@ -200,8 +191,6 @@ static void let_range_go(struct tg_client *c, const struct tg_range *range)
 		run = chunk->in_place ? run + 1 : 0;
 		if (run && (i + 1 == end || !chunk[1].in_place))
 			tg_in_place(c, &chunk[1 - (int)run], run, false);
-		if (chunk->read_mostly && chunk->state == TG_IDLE)
-			let_go(c, chunk);
 	}
 }
 

@@ -27,11 +27,8 @@ struct tg_chunk {
 	uint32_t sequence; /* of the move that is queued */
 	int16_t location;  /* device ordinal, TG_HOST, or TG_NO_PLACE before first use */
 	uint8_t state;
-	bool host_copy;	  /* a read-mostly copy on the host */
-	bool read_mostly; /* the advice is set */
-	bool in_place;	  /* accessed from home where it is */
-	bool touched;	  /* acquired while a move was under way */
-	bool astray;	  /* a use may have left copies elsewhere, which nobody counts */
+	bool in_place; /* accessed from home where it is */
+	bool touched;  /* acquired while a move was under way */
 };
 
 struct tg_range {
@@ -44,7 +41,7 @@ struct tg_range {
 struct tg_flight {
 	bool used;
 	bool calling; /* the call that starts it is not back yet; the lock is free meanwhile */
-	int from, to, op;
+	int from, to;
 	int failed; /* what another flight on the path was told while this one was called */
 	uint32_t first, count;	      /* chunks */
 	struct tgw_move move[TG_RUN]; /* in any order, dest as an ordinal */
@@ -166,13 +163,11 @@ int tg_copy_prepare(struct tg_client *c, struct tg_flight *flight);
 int tg_copy_call(struct tg_client *c, const struct tg_flight *flight);
 int tg_copy_poll(struct tg_client *c, struct tg_flight *flight);
 int tg_copy_wait(struct tg_client *c, struct tg_flight *flight);
-int tg_keep_only(struct tg_client *c, struct tg_chunk *chunk, int where);
 int tg_in_place(struct tg_client *c, struct tg_chunk *first, uint32_t count, bool on);
 void tg_copy_close(struct tg_client *c);
 
 /* access.c */
 void tg_used(struct tg_client *c, uint64_t addr, uint64_t bytes); /* by a kernel that has run */
-void tg_gather(struct tg_client *c, struct tg_chunk *chunk);
 
 /* moves.c */
 int tg_queue(struct tg_client *c, const struct tgw_move *move);
@@ -183,7 +178,7 @@ int tg_run_moves(struct tg_client *c);
 
 /* reports.c */
 uint64_t tg_now(const struct tg_client *c);
-void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes, bool write);
+void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes);
 void tg_report_state(struct tg_client *c, uint32_t chunk, const struct tgw_move *move, int status);
 void tg_report_change(struct tg_client *c, uint32_t first, uint32_t count, bool live);
 

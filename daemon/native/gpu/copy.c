@@ -2,10 +2,7 @@
 /*
  * The GPU copy backend: starts, polls and finishes the move of a run of neighbouring
  * chunks through the driver, on streams of its own, one for each path.
- *
- * A chunk moves by prefetch. A second copy is made by read-mostly advice and a prefetch,
- * and one of the copies is kept by unsetting the advice with the preferred location
- * there ("CUDA Driver API", cuMemAdvise, CU_MEM_ADVISE_UNSET_READ_MOSTLY).
+ * A chunk moves by prefetch ("CUDA Driver API", cuMemPrefetchAsync).
  */
 #include "client.h"
 
@@ -58,25 +55,13 @@ int tg_reach(struct tg_client *c, int device)
 	return ret;
 }
 
-/* Before a run of chunks is moved: used in place no more, and copied if that is asked for. */
-static int advise_run(struct tg_client *c, const struct tg_flight *f)
+/* A run of chunks that is about to move is used in place no more. */
+static int end_in_place(struct tg_client *c, const struct tg_flight *f)
 {
-	bool advised = true, in_place = false;
-	int ret = 0;
-
-	for (uint32_t i = 0; i < f->count; i++) {
-		advised &= c->chunk[f->first + i].read_mostly;
-		in_place |= c->chunk[f->first + i].in_place;
-	}
-	if (in_place)
-		ret = tg_in_place(c, &c->chunk[f->first], f->count, false);
-	if (ret || f->op != TGW_OP_COPY || advised)
-		return ret;
-	ret = tg_advise(&c->driver, c->chunk[f->first].addr, f->count * TG_CHUNK_BYTES,
-			CU_MEM_ADVISE_SET_READ_MOSTLY, HOME(c));
-	for (uint32_t i = 0; !ret && i < f->count; i++)
-		c->chunk[f->first + i].read_mostly = true;
-	return ret;
+	for (uint32_t i = 0; i < f->count; i++)
+		if (c->chunk[f->first + i].in_place)
+			return tg_in_place(c, &c->chunk[f->first], f->count, false);
+	return 0;
 }
 
 int tg_copy_prepare(struct tg_client *c, struct tg_flight *f)
@@ -89,7 +74,7 @@ int tg_copy_prepare(struct tg_client *c, struct tg_flight *f)
 	if (!ret && !f->event)
 		ret = tg_errno(c->driver.event_create(&f->event, CU_EVENT_DISABLE_TIMING));
 	if (!ret)
-		ret = advise_run(c, f);
+		ret = end_in_place(c, f);
 	tg_leave(c);
 	return ret;
 }
@@ -129,25 +114,6 @@ int tg_copy_wait(struct tg_client *c, struct tg_flight *f)
 		return ret;
 	ret = tg_errno(c->driver.event_synchronize(f->event));
 	tg_leave(c);
-	return ret;
-}
-
-/* Of several read-mostly copies, keeps the one at `where`; it must be there. */
-int tg_keep_only(struct tg_client *c, struct tg_chunk *chunk, int where)
-{
-	const struct tg_driver *d = &c->driver;
-	int ret;
-
-	ret =
-	    tg_advise(d, chunk->addr, TG_CHUNK_BYTES, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, where);
-	if (ret)
-		return ret;
-	ret = tg_advise(d, chunk->addr, TG_CHUNK_BYTES, CU_MEM_ADVISE_UNSET_READ_MOSTLY, where);
-	if (!ret) {
-		chunk->read_mostly = false;
-		chunk->host_copy = false;
-	}
-	tg_advise(d, chunk->addr, TG_CHUNK_BYTES, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, where);
 	return ret;
 }
 

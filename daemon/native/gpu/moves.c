@@ -66,29 +66,17 @@ static void land_chunk(struct tg_client *c, const struct tg_flight *f, const str
 {
 	struct tg_chunk *chunk = &c->chunk[move->chunk];
 
-	if (!status && f->op == TGW_OP_MOVE && chunk->read_mostly)
-		status = tg_keep_only(c, chunk, f->to);
 	chunk->state = TG_IDLE;
 	if (status) {
 		c->stats.moves_failed++;
 	} else {
 		c->stats.moves_done++;
 		c->stats.bytes_moved += TG_CHUNK_BYTES;
-		if (f->op == TGW_OP_COPY && f->to == TG_HOST)
-			chunk->host_copy = true;
-		else
-			tg_set_location(c, chunk, f->to);
-		if (f->op == TGW_OP_COPY && f->from == TG_HOST)
-			chunk->host_copy = true;
+		tg_set_location(c, chunk, f->to);
 	}
-	if (chunk->touched && !chunk->in_place) {
-		/* A kernel wanted it at home in the meantime: the driver brought it back. */
+	/* A kernel wanted it at home in the meantime: the driver brought it back. */
+	if (chunk->touched && !chunk->in_place)
 		tg_set_location(c, chunk, home_of(c));
-		chunk->host_copy = false;
-		chunk->astray = chunk->read_mostly;
-		if (!chunk->pins && chunk->astray)
-			tg_gather(c, chunk);
-	}
 	chunk->touched = false;
 	tg_report_state(c, move->chunk, move, -status);
 }
@@ -96,12 +84,9 @@ static void land_chunk(struct tg_client *c, const struct tg_flight *f, const str
 /* What has left home is used from there where it is, until it is moved again. */
 static void map_run(struct tg_client *c, const struct tg_flight *f)
 {
-	for (uint32_t i = 0; i < f->count; i++) {
-		const struct tg_chunk *chunk = &c->chunk[f->first + i];
-
-		if (chunk->touched || chunk->read_mostly)
-			return; /* one is at home again, or has copies that must go first */
-	}
+	for (uint32_t i = 0; i < f->count; i++)
+		if (c->chunk[f->first + i].touched)
+			return; /* it is at home again */
 	for (uint32_t i = 0; i < f->count; i++)
 		tg_set_location(c, &c->chunk[f->first + i], f->to);
 	tg_in_place(c, &c->chunk[f->first], f->count, true);
@@ -190,9 +175,6 @@ static int may_go(struct tg_client *c, const struct tgw_move *move)
 
 	if (chunk->location == TG_NO_PLACE || chunk->location == to)
 		return ESTALE;
-	/* A use came before the command: a copy of this would leave the host without one. */
-	if (move->op == TGW_OP_COPY && to != TG_HOST && chunk->location != TG_HOST)
-		return ESTALE;
 	if (chunk->pins && to != home_of(c))
 		return EBUSY;
 	if (to == TG_HOST || to == home_of(c))
@@ -200,24 +182,6 @@ static int may_go(struct tg_client *c, const struct tgw_move *move)
 	if (to >= c->devices)
 		return ENODEV;
 	return c->here[to] + c->toward[to] >= c->grant[to].chunks ? EDQUOT : 0;
-}
-
-/* What needs no copy. Returns a positive errno, 0 when done. */
-static int at_once(struct tg_client *c, const struct tgw_move *move)
-{
-	struct tg_chunk *chunk = &c->chunk[move->chunk];
-	int ret = -EOPNOTSUPP;
-
-	if (move->op == TGW_OP_DROP) {
-		if (!chunk->host_copy || move->dest != TG_HOST)
-			return ESTALE;
-		ret = tg_keep_only(c, chunk, TG_HOST);
-		if (!ret)
-			tg_set_location(c, chunk, TG_HOST);
-		if (!ret && move->flags & TGW_IN_PLACE)
-			tg_in_place(c, chunk, 1, true);
-	}
-	return -ret;
 }
 
 static struct tg_flight *free_flight(struct tg_client *c)
@@ -244,11 +208,12 @@ static bool joins(struct tg_client *c, const struct tg_flight *f, const struct t
 	const struct tg_range *range = tg_range_at(c, first->addr);
 
 	return (move->chunk == f->first + f->count || move->chunk + 1 == f->first) &&
-	       move->chunk - range->first < range->count && move->op == f->op &&
-	       !((move->flags ^ f->move[0].flags) & TGW_IN_PLACE) && move->dest == f->to &&
-	       current(c, move) && chunk->location == f->from && !may_go(c, move);
+	       move->chunk - range->first < range->count && move->dest == f->to &&
+	       !((move->flags ^ f->move[0].flags) & TGW_IN_PLACE) && current(c, move) &&
+	       chunk->location == f->from && !may_go(c, move);
 }
 
+/* Those that join have no destination any more in `later`. */
 static void gather_run(struct tg_client *c, struct tg_flight *f, struct tgw_move *later,
 		       uint32_t count)
 {
@@ -257,9 +222,9 @@ static void gather_run(struct tg_client *c, struct tg_flight *f, struct tgw_move
 	do {
 		before = f->count;
 		for (uint32_t i = 0; i < count && f->count < most; i++)
-			if (later[i].op && joins(c, f, &later[i])) {
+			if (joins(c, f, &later[i])) {
 				board(c, f, &later[i]);
-				later[i].op = 0;
+				later[i].dest = TG_NO_PLACE;
 			}
 	} while (f->count > before);
 }
@@ -280,7 +245,6 @@ static int take_off(struct tg_client *c, const struct tgw_move *move, struct tgw
 		return ret;
 	f->from = c->chunk[move->chunk].location;
 	f->to = move->dest;
-	f->op = move->op;
 	f->count = 0;
 	f->failed = 0;
 	f->used = f->calling = true;
@@ -316,26 +280,13 @@ static bool try_move(struct tg_client *c, const struct tgw_move *move, struct tg
 		return true;
 	if (tg_now(c) - c->turn_ns > TURN_NS)
 		return false;
-	if (move->op == TGW_OP_MOVE || move->op == TGW_OP_COPY) {
-		if (chunk->location != TG_NO_PLACE &&
-		    c->on_path[tg_place(chunk->location)][tg_place(move->dest)] >= most)
-			return false;
-		status = take_off(c, move, later, count);
-		if (!status)
-			return true;
-		if (status == EAGAIN)
-			return false;
-	} else {
-		status = at_once(c, move);
-		if (!status) {
-			c->stats.moves_done++;
-			c->chunk[move->chunk].state = TG_IDLE;
-			tg_report_state(c, move->chunk, move, 0);
-			return true;
-		}
-	}
-	give_up(c, move, status);
-	return true;
+	if (chunk->location != TG_NO_PLACE &&
+	    c->on_path[tg_place(chunk->location)][tg_place(move->dest)] >= most)
+		return false;
+	status = take_off(c, move, later, count);
+	if (status && status != EAGAIN)
+		give_up(c, move, status);
+	return status != EAGAIN;
 }
 
 /* What stays queued goes back in front of what came meanwhile. */
@@ -350,7 +301,9 @@ static void start_some(struct tg_client *c, struct tg_ring *ring)
 	for (uint32_t i = 0; i < count; i++) {
 		struct tgw_move move = window[i];
 
-		if (move.op && !try_move(c, &move, &window[i + 1], count - i - 1))
+		if (move.dest == TG_NO_PLACE)
+			continue; /* it has gone with another */
+		if (!try_move(c, &move, &window[i + 1], count - i - 1))
 			window[kept++] = move;
 	}
 	memmove(&ring->move[kept], ring->move, ring->count * sizeof(window[0]));

@@ -16,7 +16,7 @@ uint64_t tg_now(const struct tg_client *c)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes, bool write)
+void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes)
 {
 	uint32_t pages = (bytes + 4095) / 4096;
 
@@ -30,7 +30,6 @@ void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes, bool wri
 	c->use[(c->use_head + c->uses++) % TG_REPORTS] = (struct tgw_use){
 	    .chunk = chunk,
 	    .pages = (uint16_t)(pages > 512 ? 512 : pages),
-	    .flags = write ? TGW_WRITE : 0,
 	    .time_ns = tg_now(c),
 	};
 	if (c->uses % 16 == 0)
@@ -53,8 +52,7 @@ static bool describe(struct tg_client *c, uint32_t chunk, struct tgw_state *out)
 	*out = (struct tgw_state){
 	    .chunk = chunk,
 	    .location = (int16_t)number,
-	    .flags =
-		(uint8_t)((at->host_copy ? TGW_HOST_COPY : 0) | (at->in_place ? TGW_IN_PLACE : 0)),
+	    .flags = at->in_place ? TGW_IN_PLACE : 0,
 	    .time_ns = tg_now(c),
 	};
 	return true;
@@ -73,7 +71,6 @@ void tg_report_state(struct tg_client *c, uint32_t chunk, const struct tgw_move 
 	}
 	state.status = (uint8_t)status;
 	state.sequence = move ? move->sequence : 0;
-	state.op = move ? move->op : 0;
 	c->report[(c->report_head + c->reports++) % TG_REPORTS] = state;
 	tg_link_wake(c);
 }

@@ -26,8 +26,7 @@ struct tg_client;
 
 /* A lender's memory stays the driver's; only what it is told to be free is corrected. */
 enum tg_role { TG_BORROW = 1, TG_LEND = 2 };
-enum tg_access { TG_READ = 0, TG_WRITE = 1 };
-enum tg_hint { TG_WILLNEED = 1, TG_DONTNEED = 2, TG_READMOSTLY = 3 };
+enum tg_hint { TG_WILLNEED = 1, TG_DONTNEED = 2 };
 
 struct tg_options {
 	const char *driver;	    /* NULL: libcuda.so.1 */
@@ -68,7 +67,7 @@ TG_API int tg_unregister(struct tg_client *client, uint64_t addr);
  * more of them will: a chunk in use is not sent away. It makes placement better, and
  * nothing depends on it; a kernel may still run when its memory is released.
  */
-TG_API int tg_acquire(struct tg_client *client, uint64_t addr, size_t bytes, int access);
+TG_API int tg_acquire(struct tg_client *client, uint64_t addr, size_t bytes);
 TG_API int tg_release(struct tg_client *client, uint64_t addr, size_t bytes);
 /*
  * Says that a kernel was launched on `stream` (a CUstream) with these addresses among its

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define TGW_VERSION 3u
+#define TGW_VERSION 4u
 #define TGW_MAX_BYTES 16384u
 #define TGW_MAX_GPUS 16
 
@@ -33,17 +33,9 @@ enum tgw_type {
 	TGW_GRANT = 25,
 };
 
-enum tgw_op {
-	TGW_OP_MOVE = 1, /* to dest, nothing stays behind */
-	TGW_OP_COPY = 2, /* a second copy, which leaves again without a transfer */
-	TGW_OP_DROP = 3, /* keep the copy at dest, which exists, and no other */
-};
-
 enum tgw_flag {
-	TGW_URGENT = 1,	   /* of a move: a lender wants its memory */
-	TGW_HOST_COPY = 2, /* of a state: the host has a copy as well */
-	TGW_IN_PLACE = 4,  /* of a state: used where it is; of a move: to be, once it is there */
-	TGW_WRITE = 16,	   /* of a use */
+	TGW_URGENT = 1,	  /* of a move: a lender wants its memory */
+	TGW_IN_PLACE = 2, /* of a state: used where it is; of a move: to be, once it is there */
 };
 
 struct tgw_header {
@@ -66,7 +58,7 @@ struct tgw_chunks {
 struct tgw_use {
 	uint32_t chunk;
 	uint16_t pages; /* of 4 KiB, touched */
-	uint16_t flags;
+	uint16_t reserved;
 	uint64_t time_ns;
 };
 
@@ -74,9 +66,9 @@ struct tgw_state {
 	uint32_t chunk;
 	int16_t location;
 	uint8_t flags;
-	uint8_t status; /* errno, 0: done */
-	uint32_t sequence;
-	uint32_t op; /* 0: it was found there, not moved */
+	uint8_t status;	   /* errno, 0: done */
+	uint32_t sequence; /* of the command, 0: it was found there, not moved */
+	uint32_t reserved;
 	uint64_t time_ns;
 };
 
@@ -101,9 +93,8 @@ struct tgw_refused {
 struct tgw_move {
 	uint32_t chunk;
 	int16_t dest;
-	uint8_t op, flags;
+	uint16_t flags;
 	uint32_t sequence;
-	uint32_t reserved;
 };
 
 struct tgw_lease {

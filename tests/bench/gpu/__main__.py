@@ -53,7 +53,6 @@ def driver_lines(report: Report, path: str, size: int, risky: bool) -> None:
         "aligned": lambda: managed.aligned(cuda),
         "calls": lambda: managed.calls(cuda),
         "rates": lambda: managed.rates(cuda, size),
-        "copies": lambda: managed.copies(cuda),
         "beside": lambda: managed.beside(cuda),
         "context": lambda: managed.context(cuda, path),
         "shared": lambda: managed.shared(cuda),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 CHUNK = 2 << 20
-READ_MOSTLY, NO_READ_MOSTLY, PREFERRED, NO_PREFERRED, ACCESSED_BY = 1, 2, 3, 4, 5
+PREFERRED, NO_PREFERRED, ACCESSED_BY = 3, 4, 5
 """CUmem_advise."""
 
 

@@ -19,9 +19,7 @@ from driver import (
     DEVICE,
     HOST,
     NO_PREFERRED,
-    NO_READ_MOSTLY,
     PREFERRED,
-    READ_MOSTLY,
     Cuda,
     DriverError,
     median_us,
@@ -97,8 +95,8 @@ def calls(cuda: Cuda) -> Line:
         "event_record_us": median_us(lambda: cuda("cuEventRecord", event, stream), 200),
         "two_advices_us": median_us(
             lambda: (
-                cuda.advise(addr, CHUNK, READ_MOSTLY),
-                cuda.advise(addr, CHUNK, NO_READ_MOSTLY),
+                cuda.advise(addr, CHUNK, PREFERRED),
+                cuda.advise(addr, CHUNK, NO_PREFERRED),
             ),
             50,
         ),
@@ -139,34 +137,6 @@ def rates(cuda: Cuda, size: int) -> Line:
     return line
 
 
-def copies(cuda: Cuda) -> Line:
-    """A host copy beside the GPU's, then that one alone, and back: bytes and times."""
-    size, stream = 64 * CHUNK, cuda.stream()
-    addr = cuda.managed(size)
-    cuda.fill(addr, size, 9)
-
-    def copy() -> None:
-        cuda.advise(addr, size, READ_MOSTLY)
-        cuda.go(addr, size, HOST, stream)
-        cuda.sync(stream)
-
-    def give_up() -> None:
-        for at in range(addr, addr + size, CHUNK):
-            cuda.advise(at, CHUNK, PREFERRED, HOST)
-            cuda.advise(at, CHUNK, NO_READ_MOSTLY)
-            cuda.advise(at, CHUNK, NO_PREFERRED)
-
-    line: Line = {
-        "copy_us_a_chunk": round(seconds(copy) / 64 * 1e6, 1),
-        "drop_us_a_chunk": round(seconds(give_up) / 64 * 1e6, 1),
-    }
-    wrong = cuda.wrong(addr, size, 9)
-    cuda.go(addr, size, DEVICE)
-    line["holds"] = not wrong and not cuda.wrong(addr, size, 9)
-    cuda.drop(addr)
-    return line
-
-
 def beside(cuda: Cuda) -> Line:
     """How long other calls wait while a thread prefetches to the host."""
     size, line = 256 * MIB, {}
@@ -181,7 +151,7 @@ def beside(cuda: Cuda) -> Line:
 
     acts = {
         "mem_info_ms": cuda.free,
-        "advise_ms": lambda: cuda.advise(other, CHUNK, READ_MOSTLY),
+        "advise_ms": lambda: cuda.advise(other, CHUNK, PREFERRED),
         "alloc_ms": lambda: cuda.drop(cuda.managed(CHUNK)),
     }
     for name, act in acts.items():

@@ -17,7 +17,7 @@ from puppet import Puppet
 from standin import CHUNK, HOST_BIT, DriverError, World, check
 
 from tierd_gpu import wire
-from tierd_gpu.wire import Kind, Op, StateFlag
+from tierd_gpu.wire import Kind, StateFlag
 
 HOST = -1
 MOVES = int(os.environ.get("TIERD_GPU_MOVES", "20000"))
@@ -37,21 +37,6 @@ def test_a_chunk_is_moved_to_a_peer_and_back_with_its_bytes(world: World) -> Non
     assert world.lib.cu.fg_residency(puppet.address(3)) == 1 << 2
     assert puppet.do(3, 0) == 0
     assert puppet.read(3) == world.lib.cu.fg_hash_of(77)
-
-
-def test_write_back_makes_a_parked_chunk_removable_and_a_drop_copies_nothing(world: World) -> None:
-    puppet = Puppet(world, 0, 8)
-    puppet.write(1, 5)
-    puppet.do(1, 3)
-    (copy,) = puppet.order([(1, HOST, Op.COPY)])
-    puppet.settle()
-    assert puppet.flags(copy) & StateFlag.HOST_COPY
-    assert world.lib.cu.fg_residency(puppet.address(1)) == 1 << 3 | HOST_BIT
-    before = world.lib.cu.fg_now()
-    assert puppet.do(1, HOST, Op.DROP) == 0
-    assert world.lib.cu.fg_now() - before <= 100_000 + CHUNK / 25
-    assert world.lib.cu.fg_residency(puppet.address(1)) == HOST_BIT
-    assert puppet.read(1) == world.lib.cu.fg_hash_of(5)
 
 
 def test_a_client_says_which_gpus_it_can_see(world: World) -> None:
@@ -117,14 +102,6 @@ def test_a_client_knows_why_it_was_refused(world: World) -> None:
     assert puppet.stats().refused == 0
 
 
-def test_a_drop_without_a_host_copy_is_refused(world: World) -> None:
-    puppet = Puppet(world, 0, 4)
-    puppet.write(0, 1)
-    puppet.do(0, 1)
-    assert puppet.do(0, HOST, Op.DROP) == errno.ESTALE
-    assert puppet.read(0) == world.lib.cu.fg_hash_of(1)
-
-
 def test_nothing_goes_to_a_peer_beyond_the_lease(world: World) -> None:
     puppet = Puppet(world, 0, 8, lease=2)
     for chunk in range(4):
@@ -137,7 +114,7 @@ def test_a_chunk_in_use_is_not_sent_away(world: World) -> None:
     puppet = Puppet(world, 0, 4)
     puppet.write(0, 1)
     puppet.use()
-    world.lib.tg.tg_acquire(puppet.client, puppet.address(0), CHUNK, 0)
+    world.lib.tg.tg_acquire(puppet.client, puppet.address(0), CHUNK)
     assert puppet.do(0, 1) == errno.EBUSY
     world.lib.tg.tg_release(puppet.client, puppet.address(0), CHUNK)
     assert puppet.do(0, 1) == 0
@@ -150,7 +127,7 @@ def test_neighbouring_chunks_that_go_the_same_way_go_in_one_call(world: World) -
     for chunk in range(40):
         puppet.write(chunk, chunk)
     order = [7, 6, 8, 5, *range(9, 32)]
-    puppet.order([(chunk, 1, Op.MOVE) for chunk in [*order, 35]])
+    puppet.order([(chunk, 1) for chunk in [*order, 35]])
     puppet.use()
     world.lib.tg.tg_pump(puppet.client)
     assert puppet.stats().inflight == 16
@@ -167,12 +144,12 @@ def test_a_program_does_not_wait_for_a_call_that_waits_for_a_copy() -> None:
         lib, sizes = world.lib, world.lib.ffi.new("size_t[2]")
         puppet.write(0, 1)
         lib.cu.fg_hold_prefetches(1)
-        puppet.order([(0, HOST, Op.MOVE)])
+        puppet.order([(0, HOST)])
         mover = threading.Thread(target=puppet.turn)
         mover.start()
         while not lib.cu.fg_prefetches_held():
             time.sleep(0.001)
-        assert lib.tg.tg_acquire(puppet.client, puppet.address(1), CHUNK, 1) == 0
+        assert lib.tg.tg_acquire(puppet.client, puppet.address(1), CHUNK) == 0
         assert lib.tg.tg_mem_info(puppet.client, sizes, sizes + 1) == 0
         freed: list[int] = []
         free = threading.Thread(
@@ -192,7 +169,7 @@ def test_what_has_left_home_is_used_where_it_is_until_it_is_moved_again(world: W
         puppet = Puppet(world, 0, 4)
         for chunk in range(3):
             puppet.write(chunk, chunk)
-        puppet.order([(c, place, Op.MOVE) for c in range(3)], int(StateFlag.IN_PLACE))
+        puppet.order([(c, place) for c in range(3)], int(StateFlag.IN_PLACE))
         puppet.settle()
         at = HOST_BIT if place == HOST else 1 << place
         faults = world.stats(0).faults
@@ -209,7 +186,7 @@ def test_a_use_in_mid_move_is_reported_at_home_and_keeps_the_bytes(world: World)
     world.lib.cu.fg_set_manual(1)
     puppet = Puppet(world, 0, 4)
     puppet.write(2, 9)
-    puppet.order([(2, 3, Op.MOVE)])
+    puppet.order([(2, 3)])
     puppet.use()
     world.lib.tg.tg_pump(puppet.client)
     assert puppet.read(2) == world.lib.cu.fg_hash_of(9)
@@ -221,7 +198,7 @@ def test_a_use_in_mid_move_is_reported_at_home_and_keeps_the_bytes(world: World)
 def test_a_full_queue_answers_and_counts_what_it_drops(world: World) -> None:
     puppet = Puppet(world, 0, 4, inflight=1)
     puppet.write(0, 1)
-    moves = [(0, 1, Op.MOVE)] * 8300
+    moves = [(0, 1)] * 8300
     puppet.order(moves)
     assert puppet.stats().moves_dropped == 8300 - 8192
 
@@ -232,7 +209,7 @@ def test_messages_that_are_none_are_refused(world: World) -> None:
     assert feed(puppet.client, b"\x13\x00", 2) == -errno.EMSGSIZE
     bad = np.array([(99, 0, 8)], wire.HEADER).tobytes()
     assert feed(puppet.client, bad, len(bad)) == -errno.EPROTO
-    move = np.array([(1 << 20, 1, 1, 0, 1, 0)], wire.MOVE)
+    move = np.array([(1 << 20, 1, 0, 1)], wire.MOVE)
     (message,) = wire.encode(Kind.MOVE, move)
     assert feed(puppet.client, message, len(message)) == -errno.EINVAL
 
@@ -241,63 +218,17 @@ def test_detaching_undoes_advice_and_leaves_the_bytes(world: World) -> None:
     puppet = Puppet(world, 0, 4)
     puppet.write(0, 3)
     puppet.do(0, 1)
-    puppet.do(0, HOST, Op.COPY)
     puppet.write(1, 4)
-    puppet.do(1, 2, Op.MOVE, int(StateFlag.IN_PLACE))
-    puppet.use()
-    world.lib.tg.tg_detach(puppet.client)
-    value = world.lib.ffi.new("int *")
-    check(world.lib.cu.cuMemRangeGetAttribute(value, 4, 1, puppet.address(0), CHUNK))
-    assert value[0] == 0
+    puppet.do(1, 2, int(StateFlag.IN_PLACE))
+    preferred = world.lib.ffi.new("int *")
+    for expected in (2, -2):
+        puppet.use()
+        check(world.lib.cu.cuMemRangeGetAttribute(preferred, 4, 2, puppet.address(1), CHUNK))
+        assert preferred[0] == expected
+        world.lib.tg.tg_detach(puppet.client)
     assert puppet.read(0) == world.lib.cu.fg_hash_of(3)
     assert puppet.read(1) == world.lib.cu.fg_hash_of(4)
     assert world.lib.cu.fg_residency(puppet.address(1)) == 1
-
-
-def test_a_use_of_a_removable_chunk_leaves_no_copy_on_the_lender(world: World) -> None:
-    """Its copy there would be memory that nobody counts as borrowed."""
-    for write in (False, True):
-        puppet = Puppet(world, 0, 2)
-        puppet.write(0, 3)
-        puppet.do(0, 1)
-        puppet.do(0, HOST, Op.COPY)
-        if write:
-            puppet.write(0, 8)
-        assert puppet.read(0) == world.lib.cu.fg_hash_of(8 if write else 3)
-        assert world.lib.cu.fg_residency(puppet.address(0)) == 1
-
-
-def test_when_the_daemon_goes_lenders_get_back_what_the_host_has_too(world: World) -> None:
-    puppet = Puppet(world, 0, 2)
-    puppet.write(0, 3)
-    puppet.do(0, 1)
-    puppet.do(0, HOST, Op.COPY)
-    puppet.use()
-    world.lib.tg.tg_detach(puppet.client)
-    assert world.lib.cu.fg_residency(puppet.address(0)) == HOST_BIT
-    assert puppet.read(0) == world.lib.cu.fg_hash_of(3)
-
-
-def test_a_copy_that_comes_after_a_use_is_refused(world: World) -> None:
-    """The daemon thought the chunk on the host; a copy from home would have no host copy."""
-    puppet = Puppet(world, 0, 2)
-    puppet.write(0, 3)
-    assert puppet.do(0, 1, Op.COPY) == errno.ESTALE
-    assert world.lib.cu.fg_residency(puppet.address(0)) == 1
-
-
-def test_a_write_at_home_tells_the_daemon_that_the_host_copy_is_gone(world: World) -> None:
-    puppet = Puppet(world, 0, 2)
-    puppet.write(0, 3)
-    puppet.do(0, HOST)
-    (copy,) = puppet.order([(0, 0, Op.COPY)])
-    puppet.settle()
-    assert puppet.flags(copy) & StateFlag.HOST_COPY
-    puppet.write(0, 4)
-    puppet.hear()
-    assert not puppet.flags(0) & StateFlag.HOST_COPY
-    assert puppet.do(0, HOST, Op.DROP) == errno.ESTALE
-    assert puppet.read(0) == world.lib.cu.fg_hash_of(4)
 
 
 def test_the_free_memory_that_is_told_counts_what_was_borrowed_here(world: World) -> None:
@@ -335,10 +266,7 @@ def test_every_byte_survives_random_moves() -> None:
 
 
 def _random_moves(rng: random.Random, puppet: Puppet) -> None:
-    ops = [Op.MOVE, Op.MOVE, Op.MOVE, Op.COPY, Op.DROP]
-    moves = [
-        (rng.randrange(48), rng.choice([HOST, 0, 1, 2, 3]), rng.choice(ops)) for _ in range(64)
-    ]
+    moves = [(rng.randrange(48), rng.choice([HOST, 0, 1, 2, 3])) for _ in range(64)]
     puppet.order(moves, rng.choice([0, int(StateFlag.URGENT), int(StateFlag.IN_PLACE)]))
     lib = puppet.lib
     for _ in range(rng.randrange(1, 12)):
@@ -360,7 +288,7 @@ def _random_uses(rng: random.Random, puppet: Puppet, wrote: dict[int, int]) -> N
 
 def _break_a_link(rng: random.Random, puppet: Puppet) -> None:
     lib, peer = puppet.lib, rng.choice([1, 2, 3])
-    moves = [(chunk, peer, Op.MOVE) for chunk in rng.sample(range(48), 16)]
+    moves = [(chunk, peer) for chunk in rng.sample(range(48), 16)]
     puppet.order(moves)
     puppet.use()
     lib.tg.tg_pump(puppet.client)
@@ -377,7 +305,7 @@ def test_every_byte_survives_a_lender_that_takes_everything_at_once(world: World
     puppet = Puppet(world, 0, 60)
     for chunk in range(60):
         puppet.write(chunk, chunk)
-    puppet.order([(chunk, 1, Op.MOVE) for chunk in range(40)])
+    puppet.order([(chunk, 1) for chunk in range(40)])
     puppet.use()
     for _ in range(30):
         world.lib.tg.tg_pump(puppet.client)
@@ -389,14 +317,14 @@ def test_every_byte_survives_a_lender_that_takes_everything_at_once(world: World
     assert [puppet.read(c) for c in range(60)] == [world.lib.cu.fg_hash_of(c) for c in range(60)]
 
 
-def test_a_lost_lender_costs_no_byte_that_has_a_copy_and_lies_about_none(world: World) -> None:
+def test_a_lost_lender_costs_no_byte_that_has_left_it_and_lies_about_none(world: World) -> None:
     """What only the lost GPU had cannot be read; it is an error, never wrong bytes."""
     puppet = Puppet(world, 0, 8)
     for chunk in range(4):
         puppet.write(chunk, chunk)
         puppet.do(chunk, 1)
     for chunk in range(2):
-        puppet.do(chunk, HOST, Op.COPY)
+        puppet.do(chunk, HOST)
     world.lib.cu.fg_device_lose(1)
     assert puppet.do(3, 2) != 0
     assert [puppet.read(c) for c in range(2)] == [world.lib.cu.fg_hash_of(c) for c in range(2)]

@@ -84,12 +84,12 @@ def test_the_wider_link_gets_the_larger_share() -> None:
 def test_a_chunk_that_must_leave_goes_where_it_is_worth_most() -> None:
     model = CostModel(topology(), HarvestSettings())
     blocked = np.zeros(model.chunk_ns.shape, np.bool_)
-    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked)[0] == 1
+    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked) == 1
     model.waiting[0, 1] = 12
-    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked)[0] == HOST
+    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked) == HOST
     model.waiting[0, 1] = 0
     blocked[0, 1] = True
-    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked)[0] == HOST
+    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked) == HOST
 
 
 def test_sparse_uses_are_left_in_place_and_dense_ones_fetched() -> None:
@@ -163,10 +163,7 @@ def test_a_chunk_that_is_a_little_late_is_expected_soon_and_a_new_one_like_the_o
 
     def used(chunks: list[int], at_ms: float) -> None:
         count = len(chunks)
-        tenant.use(
-            np.array(chunks), np.full(count, 512), np.zeros(count, np.bool_),
-            np.full(count, at_ms * ms),
-        )  # fmt: skip
+        tenant.use(np.array(chunks), np.full(count, 512), np.full(count, at_ms * ms))
 
     used([0, 1], 1)
     assert tenant.expected_next(np.array([0]), 3.0 * ms) == 3 * ms + 2 * 2 * ms

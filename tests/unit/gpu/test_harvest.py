@@ -17,9 +17,9 @@ from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
 from tierd_gpu.metrics import samples
 from tierd_gpu.placed import PlacedChunks
 from tierd_gpu.session import MAX_CHUNKS, Session
-from tierd_gpu.settings import HarvestSettings, Techniques
+from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.tenant import Tenant, TenantSpec
-from tierd_gpu.wire import Kind, Op, StateFlag, WireError
+from tierd_gpu.wire import Kind, WireError
 
 MS = 1_000_000
 TOTAL = 512
@@ -47,7 +47,8 @@ class Host:
         self.own = [0] * gpus
         self.now = 0
         self.least = [TOTAL] * gpus
-        self.moves: list[tuple[int, int, int, int]] = []
+        self.moves: list[tuple[int, int, int]] = []
+        """(session, chunk, destination) of what was carried out."""
 
     def join(self, session: int, home: int, chunks: int) -> Tenant:
         tenant = self.core.join(TenantSpec(session, 0, home, max_chunks=chunks))
@@ -63,29 +64,27 @@ class Host:
         session: int,
         chunk: int,
         place: int,
-        flags: int = 0,
         *,
         seq: int = 0,
-        op: int = 0,
         status: int = 0,
     ) -> None:
-        row = (chunk, place, flags, status, seq, op, self.now)
+        row = (chunk, place, 0, status, seq, 0, self.now)
         self.core.state(session, np.array([row], wire.STATE), self.now)
 
-    def park(self, session: int, chunk: int, gpu: int, flags: int = 0) -> None:
+    def park(self, session: int, chunk: int, gpu: int) -> None:
         """A command sends a chunk of the host to a neighbour."""
         tenant = self.core.tenants[session]
         self.place(session, chunk, HOST)
-        self.core.order(tenant, chunk, Op.MOVE, gpu, flags=StateFlag(0), now_ns=self.now)
+        self.core.order(tenant, chunk, gpu, now_ns=self.now)
         seq = int(tenant.busy[chunk])
         tenant.out.clear()
-        self.place(session, chunk, gpu, flags, seq=seq, op=Op.MOVE)
+        self.place(session, chunk, gpu, seq=seq)
 
-    def use(self, session: int, chunks: list[int], write: bool = False) -> None:
+    def use(self, session: int, chunks: list[int]) -> None:
         rows = []
         for chunk in chunks:
             self.now += 50_000
-            rows.append((chunk, 512, StateFlag.WRITE if write else 0, self.now))
+            rows.append((chunk, 512, 0, self.now))
         self.core.use(session, np.array(rows, wire.USE))
 
     def tick(self, ms: float = 1.0) -> None:
@@ -101,17 +100,10 @@ class Host:
         """Carry out what was ordered; returns how many commands."""
         count = 0
         for session, tenant in self.core.tenants.items():
-            for chunk, dest, op, _, seq, _ in tenant.take_orders().tolist():
+            for chunk, dest, _, seq in tenant.take_orders().tolist():
                 count += 1
-                self.moves.append((session, chunk, dest, op))
-                old, copied = int(tenant.place[chunk]), bool(tenant.host_copy[chunk])
-                place, flags = dest, 0
-                if op == Op.COPY:
-                    place, flags = (old if dest == HOST else dest), StateFlag.HOST_COPY
-                elif op == Op.DROP:
-                    assert copied
-                    place = HOST
-                self.place(session, chunk, place, flags, seq=seq, op=op)
+                self.moves.append((session, chunk, dest))
+                self.place(session, chunk, dest, seq=seq)
                 for gpu in range(len(self.own)):
                     self.least[gpu] = min(self.least[gpu], self.free(gpu))
             if count >= most:
@@ -153,25 +145,6 @@ def test_a_lender_is_watched_before_it_lends() -> None:
     assert tenant.lease[1] > 0
 
 
-def test_a_revocation_takes_the_removable_first_and_ends() -> None:
-    host = Host()
-    tenant = parked(host)
-    for chunk in range(40, 60):
-        host.place(1, chunk, 1, StateFlag.HOST_COPY)
-    host.own[1] = TOTAL - 100 - 16 - 10
-    host.tick()
-    orders = tenant.take_orders()
-    assert len(orders) == 0 or set(orders["op"].tolist()) <= {Op.COPY}
-    host.own[1] += 30
-    tenant.out.clear()
-    host.tick()
-    urgent = [o for o in tenant.take_orders().tolist() if o[3] & StateFlag.URGENT]
-    assert urgent
-    drops = [o for o in urgent if o[2] == Op.DROP]
-    assert {o[0] for o in drops} <= set(range(40, 60))
-    assert len(drops) == min(20, len(urgent))
-
-
 def test_a_lender_that_takes_everything_gets_everything_back() -> None:
     host = Host()
     tenant = parked(host, 200)
@@ -184,15 +157,10 @@ def test_a_lender_that_takes_everything_gets_everything_back() -> None:
     assert host.core.counts["revocations"] >= 1
 
 
-@pytest.mark.parametrize("flags", [0, StateFlag.HOST_COPY], ids=["alone", "copied"])
-def test_a_lender_that_takes_whatever_is_given_back_has_all_of_it_within_the_bound(
-    flags: int,
-) -> None:
+def test_a_lender_that_takes_whatever_is_given_back_has_all_of_it_within_the_bound() -> None:
     bound = 20 * MS
     host = Host(replace(SETTINGS, revoke_bound_ns=bound))
     tenant = parked(host)
-    for chunk in range(100):
-        host.place(1, chunk, 1, flags)
     refill = host.core.settings.refill_bytes // CHUNK_BYTES
     for _ in range(40):
         # Its own use grows into what was given back: always one chunk short.
@@ -257,7 +225,7 @@ def test_what_is_parked_can_go_to_the_host_within_the_revoke_bound() -> None:
     most = [0, 0, 0]
     for turn in range(400):
         host.tick()
-        host.use(1, [(turn * 8 + i) % 1200 for i in range(8)], write=True)
+        host.use(1, [(turn * 8 + i) % 1200 for i in range(8)])
         host.core.plan(1, host.now)
         host.obey()
         for gpu in (1, 2):
@@ -283,7 +251,7 @@ def test_no_command_takes_a_lender_below_its_floor_and_no_chunk_bounces() -> Non
         for session, tenant in enumerate(tenants, 1):
             size = tenant.spec.max_chunks
             start = turn * 16 if rng.random() < 0.9 else rng.randrange(size)
-            host.use(session, [(start + i) % size for i in range(16)], rng.random() < 0.5)
+            host.use(session, [(start + i) % size for i in range(16)])
             host.core.plan(session, host.now)
         host.least[2] = before
         host.obey()
@@ -292,25 +260,6 @@ def test_no_command_takes_a_lender_below_its_floor_and_no_chunk_bounces() -> Non
         for tenant in tenants:
             assert tenant.bounce.max() <= SETTINGS.bounce_limit + 1
     assert sum(int(t.uses) for t in tenants) == 6400
-
-
-@pytest.mark.parametrize("write", [False, True])
-def test_what_was_only_read_comes_home_as_a_copy_and_leaves_without_one(write: bool) -> None:
-    host = Host(replace(SETTINGS, techniques=Techniques(peers=False)))
-    host.join(1, 0, 600)
-    for chunk in range(600):
-        host.place(1, chunk, 0 if chunk >= 120 else HOST)
-    for turn in range(3):
-        if turn == 1:
-            host.moves.clear()  # before, nothing was known of any chunk
-        for first in range(0, 600, 8):
-            host.use(1, list(range(first, first + 8)), write)
-            host.tick()
-            host.core.plan(1, host.now)
-            host.obey()
-    fetched = {op for _, _, dest, op in host.moves if dest == 0}
-    assert fetched == ({Op.MOVE} if write else {Op.COPY})
-    assert write or any(op == Op.DROP for _, _, _, op in host.moves)
 
 
 def test_the_figures_tell_leases_lost_gpus_and_the_longest_revocation() -> None:
@@ -332,9 +281,9 @@ def test_a_broken_link_is_left_alone_for_a_while() -> None:
     host.tick()
     tenant = host.core.tenants[1]
     tenant.take_orders()
-    host.core.order(tenant, 3, Op.MOVE, 0, flags=StateFlag(0), now_ns=host.now)
+    host.core.order(tenant, 3, 0, now_ns=host.now)
     order = tenant.take_orders().tolist()[-1]
-    host.place(1, 3, 1, seq=order[4], op=Op.MOVE, status=errno.ENOLINK)
+    host.place(1, 3, 1, seq=order[3], status=errno.ENOLINK)
     assert tenant.blocked(host.now)[1, 0]
     assert not tenant.blocked(host.now + SETTINGS.backoff_ns)[1, 0]
     assert tenant.busy[3] == 0
@@ -357,8 +306,8 @@ def test_what_a_tenant_says_of_a_way_holds_for_itself_alone() -> None:
         host.place(1, chunk, HOST)
         host.place(2, chunk, HOST)
     for gpu in (1, 2):
-        host.core.order(liar, 0, Op.COPY, gpu, flags=StateFlag(0), now_ns=host.now)
-        host.place(1, 0, HOST, seq=int(liar.busy[0]), op=Op.COPY, status=errno.ENODEV)
+        host.core.order(liar, 0, gpu, now_ns=host.now)
+        host.place(1, 0, HOST, seq=int(liar.busy[0]), status=errno.ENODEV)
         liar.blocked_until[0, gpu] = 10**12
     host.tick()
     assert liar.lease[:-1].tolist() == [0, 0, 0]
@@ -384,19 +333,18 @@ def figures(host: Host) -> list[tuple[str, str, float]]:
     ]
 
 
-@pytest.mark.parametrize("flags", [0, StateFlag.HOST_COPY])
-def test_claims_change_no_figure_of_a_gpu_nor_what_others_may_park(flags: int) -> None:
+def test_claims_change_no_figure_of_a_gpu_nor_what_others_may_park() -> None:
     seen = []
     for place in (HOST, 1):
         host = Host(replace(SETTINGS, durable=False))
         honest = host.join(1, 2, 200)
         for chunk in range(100):
-            host.park(1, chunk, 1, flags)
+            host.park(1, chunk, 1)
         for chunk in range(100, 200):
             host.place(1, chunk, HOST)
         host.join(2, 0, 400)
         for chunk in range(400):
-            host.place(2, chunk, place, flags)
+            host.place(2, chunk, place)
         for _ in range(30):
             # NVML does not see what is only said.
             host.now += MS
@@ -426,15 +374,15 @@ def test_an_answer_lends_only_what_its_own_command_sent() -> None:
     tenant = host.join(1, 0, 10)
     for chunk in range(4):
         host.place(1, chunk, HOST)
-    host.core.order(tenant, 0, Op.MOVE, 1, flags=StateFlag(0), now_ns=0)
-    host.place(1, 1, 1, seq=int(tenant.busy[0]), op=Op.MOVE)  # another chunk
-    host.core.order(tenant, 2, Op.MOVE, 1, flags=StateFlag(0), now_ns=0)
-    host.place(1, 2, 2, seq=int(tenant.busy[2]), op=Op.MOVE)  # another GPU
-    host.place(1, 3, 1, seq=77, op=Op.MOVE)  # no command at all
+    host.core.order(tenant, 0, 1, now_ns=0)
+    host.place(1, 1, 1, seq=int(tenant.busy[0]))  # another chunk
+    host.core.order(tenant, 2, 1, now_ns=0)
+    host.place(1, 2, 2, seq=int(tenant.busy[2]))  # another GPU
+    host.place(1, 3, 1, seq=77)  # no command at all
     assert [gpu.borrowed for gpu in host.core.gpus] == [0, 0, 0]
     host.park(1, 0, 1)
     assert host.core.gpus[1].borrowed == 1
-    host.place(1, 0, 1, StateFlag.HOST_COPY)  # told again: it is still there
+    host.place(1, 0, 1)  # told again: it is still there
     assert host.core.gpus[1].borrowed == 1
     host.place(1, 0, 0)
     host.place(1, 0, 1)
@@ -460,7 +408,7 @@ def test_a_tenant_that_gives_nothing_back_hurries_nobody() -> None:
 def test_a_command_without_an_answer_is_forgotten() -> None:
     host = Host()
     tenant = parked(host, 4)
-    host.core.order(tenant, 0, Op.MOVE, 0, flags=StateFlag(0), now_ns=host.now)
+    host.core.order(tenant, 0, 0, now_ns=host.now)
     assert host.core.cost.waiting[1, 0] == 1
     host.now += SETTINGS.answer_ns + 1
     host.core.plan(1, host.now)
@@ -472,7 +420,7 @@ def test_a_tenant_that_leaves_leaves_nothing() -> None:
     host = Host()
     tenant = parked(host, 30)
     for chunk in range(10):
-        host.core.order(tenant, chunk, Op.MOVE, 0, flags=StateFlag(0), now_ns=0)
+        host.core.order(tenant, chunk, 0, now_ns=0)
     host.core.leave(1)
     assert host.core.cost.waiting.sum() == 0
     assert host.core.gpus[1].borrowed == 0
@@ -552,15 +500,14 @@ def test_counts_of_places_are_those_of_the_table(seed: int) -> None:
             row = (first, min(count, 300 - first), rng.random() < 0.6, 0)
             host.core.chunks(1, np.array([row], wire.CHUNKS))
         elif kind < 0.6:
-            host.place(1, rng.randrange(300), rng.randrange(-1, 3), rng.choice([0, 2, 6]))
+            host.place(1, rng.randrange(300), rng.randrange(-1, 3))
         elif tenant.live[chunk := rng.randrange(300)]:
-            host.park(1, chunk, rng.randrange(1, 3), rng.choice([0, 2]))
+            host.park(1, chunk, rng.randrange(1, 3))
         for place in (HOST, 0, 1, 2):
             here = tenant.live & (tenant.place == place)
-            own, lent = ~tenant.host_copy, tenant.lent
             assert tenant.placed.window(place, 10**6).tolist() == np.flatnonzero(here).tolist()
-            kept = (tenant.count, tenant.dirty, tenant.lent_count, tenant.lent_dirty)
-            which = (here, here & own, here & lent, here & own & lent)
+            kept = (tenant.count, tenant.lent_count, tenant.lent_first)
+            which = (here, here & tenant.lent, here & tenant.lent & ~tenant.hosted)
             assert [int(k[place]) for k in kept] == [np.count_nonzero(w) for w in which]
 
 
@@ -649,7 +596,7 @@ def old_hello() -> bytes:
 
 
 def test_a_client_of_an_older_version_is_told_so() -> None:
-    with pytest.raises(WireError, match="version 1, not 3"):
+    with pytest.raises(WireError, match=f"version 1, not {wire.VERSION}"):
         Session(Harvester(topology(), SETTINGS), 1, 0).receive(old_hello(), 0)
 
 
@@ -669,12 +616,12 @@ def test_nothing_is_sent_to_a_gpu_that_a_tenant_cannot_see(
         host.place(1, chunk, 0 if chunk < 500 else HOST)
     for turn in range(300):
         host.tick()
-        host.use(1, [(turn * 8 + i) % 1200 for i in range(8)], write=turn % 2 == 0)
+        host.use(1, [(turn * 8 + i) % 1200 for i in range(8)])
         host.core.plan(1, host.now)
         host.obey()
         for gpu in {1, 2} - seen:
             assert tenant.lease[gpu] == 0
-    went = {dest for _, _, dest, _ in host.moves}
+    went = {dest for _, _, dest in host.moves}
     assert 0 in went
     assert went - {HOST, 0} <= seen
     if seen and not durable:
@@ -692,7 +639,7 @@ def test_what_is_believed_on_an_unseen_gpu_is_taken_home_or_to_the_host() -> Non
         host.tick()
         host.obey()
     assert tenant.count[1] == 0
-    assert {dest for _, _, dest, _ in host.moves} <= {HOST, 0}
+    assert {dest for _, _, dest in host.moves} <= {HOST, 0}
 
 
 def test_a_tenant_that_says_it_sees_more_gpus_than_there_are_places_is_refused() -> None:
@@ -712,7 +659,7 @@ def test_one_tenants_reports_change_nothing_of_another() -> None:
         session.receive(chunks, 0)
         (state,) = wire.encode(Kind.STATE, np.array([(5, 1, 0, 0, 0, 0, 0)], wire.STATE))
         session.receive(state, 0)
-    core.order(core.tenants[2], 5, Op.MOVE, 0, flags=StateFlag(0), now_ns=0)
+    core.order(core.tenants[2], 5, 0, now_ns=0)
     (forged,) = wire.encode(Kind.STATE, np.array([(5, -1, 0, 0, 1, 1, 0)], wire.STATE))
     sessions[0].receive(forged, 0)
     assert core.tenants[2].place[5] == 1

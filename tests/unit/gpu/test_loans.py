@@ -17,7 +17,7 @@ from tierd_gpu.metrics import samples
 from tierd_gpu.session import Session
 from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.tenant import TenantSpec
-from tierd_gpu.wire import Kind, Op, StateFlag, WireError
+from tierd_gpu.wire import Kind, WireError
 
 MS = 1_000_000
 BOUND = 50 * MS
@@ -210,22 +210,20 @@ def test_a_grant_falls_at_once_and_grows_slowly_and_never_while_something_is_owe
     assert loan.granted == 400
 
 
-def parked(host: Host, session: int, chunks: int, flags: int) -> None:
+def parked(host: Host, session: int, chunks: int) -> None:
     host.core.join(TenantSpec(session, 9, 0, max_chunks=chunks))
     host.core.chunks(session, np.array([(0, chunks, 1, 0)], wire.CHUNKS))
     tenant = host.core.tenants[session]
     for chunk in range(chunks):
-        host.core.order(tenant, chunk, Op.MOVE, 1, flags=StateFlag(0), now_ns=host.now)
-        seq = int(tenant.busy[chunk])
-        row = (chunk, 1, flags, 0, seq, Op.MOVE, host.now)
+        host.core.order(tenant, chunk, 1, now_ns=host.now)
+        row = (chunk, 1, 0, 0, int(tenant.busy[chunk]), 0, host.now)
         host.core.state(session, np.array([row], wire.STATE), host.now)
     tenant.out.clear()
 
 
-@pytest.mark.parametrize("flags", [0, StateFlag.HOST_COPY])
-def test_loans_are_taken_back_before_chunks_that_have_to_be_copied(flags: int) -> None:
+def test_loans_are_taken_back_before_chunks_that_have_to_be_copied() -> None:
     host = Host(replace(SETTINGS, durable=False))
-    parked(host, 1, 150, flags)
+    parked(host, 1, 150)
     host.join(2)
     host.say(2, 300, 0)
     host.tick()
@@ -236,10 +234,7 @@ def test_loans_are_taken_back_before_chunks_that_have_to_be_copied(flags: int) -
         host.say(2, 300, min(loan.held, loan.granted))
     kept = int(host.core.tenants[1].lease[1])
     assert kept + loan.granted == TOTAL - 210 - 16
-    if flags:
-        assert abs(kept - loan.granted) <= 1
-    else:
-        assert kept == 150
+    assert kept == 150
 
 
 def test_what_is_held_counts_as_lent_only_as_far_as_it_was_granted() -> None:

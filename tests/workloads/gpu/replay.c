@@ -52,8 +52,7 @@ static void access(struct rp_tenant *t, const struct rp_event *event)
 	uint32_t bytes = (uint32_t)event->pages * 4096;
 	int status;
 
-	if (t->client && !t->launched &&
-	    tg_acquire(t->client, addr, bytes, event->write ? TG_WRITE : TG_READ))
+	if (t->client && !t->launched && tg_acquire(t->client, addr, bytes))
 		t->errors++;
 	t->time += fg_take_spent(); /* what the driver's calls cost the program's thread */
 	end = fg_kernel(t->gpu, addr, bytes, event->write, event->index, event->value, t->time,

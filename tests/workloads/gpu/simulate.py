@@ -97,7 +97,7 @@ def read_topology(world: World) -> GpuTopology:
 
 DRIVER = None
 """System under test: the driver's own eviction, no client library."""
-HOST_ONLY = Techniques(peers=False, reuse=False, in_place=False, reread=False)
+HOST_ONLY = Techniques(peers=False, reuse=False, in_place=False)
 """Pre-eviction and prefetch to the host only, oldest first: the prior approach."""
 
 
