@@ -14,9 +14,9 @@ static void acquire_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t 
 		return;
 	if (chunk->state == TG_MOVING) {
 		chunk->touched = true;
-	} else if (chunk->location != c->options.device) {
+	} else if (chunk->location != tg_home(c)) {
 		/* The kernel's faults will bring it home. */
-		tg_set_location(c, chunk, c->options.device);
+		tg_set_location(c, chunk, tg_home(c));
 		tg_report_state(c, tg_index(c, chunk), NULL, 0);
 	}
 }
@@ -46,7 +46,7 @@ static void want(struct tg_client *c, struct tg_chunk *chunk, int where)
 static void will_need(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes)
 {
 	(void)bytes;
-	want(c, chunk, c->options.device);
+	want(c, chunk, tg_home(c));
 }
 
 static void dont_need(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes)

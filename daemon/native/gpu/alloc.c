@@ -7,7 +7,7 @@
 
 static int alloc_locked(struct tg_client *c, size_t bytes, CUdeviceptr *at)
 {
-	int ret = tg_enter(c, c->options.device);
+	int ret = tg_enter(c, tg_home(c));
 
 	if (ret)
 		return ret;
@@ -26,9 +26,9 @@ int tg_alloc(struct tg_client *c, size_t bytes, uint64_t *addr)
 	CUdeviceptr at = 0;
 	int ret;
 
-	if (!bytes || bytes > SIZE_MAX - TG_CHUNK_BYTES)
+	bytes = tg_whole_chunks(bytes);
+	if (!bytes)
 		return -EINVAL;
-	bytes = (bytes + TG_CHUNK_BYTES - 1) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
 	pthread_mutex_lock(&c->lock);
 	ret = alloc_locked(c, bytes, &at);
 	pthread_mutex_unlock(&c->lock);
@@ -55,7 +55,7 @@ static int forget(struct tg_client *c, uint64_t addr, bool owned)
 	range = tg_range_at(c, addr);
 	if (range)
 		tg_range_remove(c, range);
-	if (owned && !tg_enter(c, c->options.device)) {
+	if (owned && !tg_enter(c, tg_home(c))) {
 		ret = tg_errno(c->driver.mem_free(was.addr));
 		tg_leave(c);
 	}
@@ -70,14 +70,12 @@ int tg_free(struct tg_client *c, uint64_t addr)
 
 int tg_unregister(struct tg_client *c, uint64_t addr)
 {
-	uint64_t first = (addr + TG_CHUNK_BYTES - 1) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
-
-	return forget(c, first, false);
+	return forget(c, tg_whole_chunks(addr), false);
 }
 
 int tg_register(struct tg_client *c, uint64_t addr, size_t bytes)
 {
-	uint64_t first = (addr + TG_CHUNK_BYTES - 1) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
+	uint64_t first = tg_whole_chunks(addr);
 	uint64_t end = (addr + bytes) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
 	int ret;
 

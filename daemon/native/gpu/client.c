@@ -38,8 +38,8 @@ static int find_device(struct tg_client *c)
 
 	if (c->driver.device_count(&c->devices) || c->options.device < 0)
 		return -ENODEV;
-	if (c->devices > TG_MAX_DEVICES)
-		c->devices = TG_MAX_DEVICES;
+	if (c->devices > TGW_MAX_GPUS)
+		c->devices = TGW_MAX_GPUS;
 	if (c->options.device >= c->devices)
 		return -ENODEV;
 	c->driver.device_attribute(&can, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -59,7 +59,7 @@ int tg_open(const struct tg_options *options, struct tg_client **out)
 	c->resync = c->max_chunks;
 	c->options.inflight = options->inflight ? options->inflight : 2;
 	c->wake_fd = c->socket_fd = -1;
-	for (int i = 0; i < TG_MAX_DEVICES; i++)
+	for (int i = 0; i < TGW_MAX_GPUS; i++)
 		c->ordinal_of[i] = c->number_of[i] = -1;
 	if (options->name)
 		strncpy(c->name, options->name, sizeof(c->name) - 1);
@@ -116,8 +116,8 @@ int tg_mem_info(struct tg_client *c, size_t *free_bytes, size_t *total)
 	int ret;
 
 	pthread_mutex_lock(&c->lock);
-	borrowed = c->grant[c->options.device].borrowed_bytes;
-	ret = tg_enter(c, c->options.device);
+	borrowed = c->grant[tg_home(c)].borrowed_bytes;
+	ret = tg_enter(c, tg_home(c));
 	if (!ret) {
 		ret = tg_errno(c->driver.mem_info(free_bytes, total));
 		tg_leave(c);
@@ -134,7 +134,7 @@ int tg_stats_get(struct tg_client *c, struct tg_stats *out)
 	*out = c->stats;
 	out->parked = 0;
 	for (int device = 0; device < c->devices; device++)
-		if (device != c->options.device)
+		if (device != tg_home(c))
 			out->parked += c->here[device];
 	pthread_mutex_unlock(&c->lock);
 	return 0;
@@ -159,7 +159,7 @@ int tg_pump(struct tg_client *c)
 
 	pthread_mutex_lock(&c->lock);
 	moving = tg_run_moves(c);
-	tg_loans_overdue(c);
+	tg_loan_overdue(c);
 	pthread_mutex_unlock(&c->lock);
 	return moving + running;
 }
@@ -203,9 +203,9 @@ int tg_detach(struct tg_client *c)
 		c->stats.detached++;
 		tg_cancel_all(c, false);
 		memset(c->grant, 0, sizeof(c->grant));
-		for (int i = 0; i < TG_MAX_DEVICES; i++) /* another daemon may number otherwise */
+		for (int i = 0; i < TGW_MAX_GPUS; i++) /* another daemon may number otherwise */
 			c->ordinal_of[i] = c->number_of[i] = -1;
-		tg_loans_detach(c);
+		tg_loan_detach(c);
 		for (uint32_t i = 0; i < c->ranges; i++)
 			let_range_go(c, &c->range[i]);
 	}

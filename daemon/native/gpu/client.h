@@ -4,14 +4,14 @@
 #define TIERD_GPU_CLIENT_H
 
 #include "drv.h"
+#include "loan.h"
 #include "tierd_gpu.h"
 #include "wire.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
-#define TG_MAX_DEVICES 16
-#define TG_PLACES (TG_MAX_DEVICES + 1) /* the last one is the host */
+#define TG_PLACES (TGW_MAX_GPUS + 1) /* the last one is the host */
 #define TG_MAX_RANGES 4096
 #define TG_MAX_INFLIGHT 64
 #define TG_RUN 16u /* chunks in one call: 32 MiB, from where on more is hardly faster */
@@ -59,38 +59,6 @@ struct tg_grant {
 	uint64_t borrowed_bytes;
 };
 
-#define TG_LOAN_STEPS 8
-
-struct tg_loan_step { /* what is above `granted` must be gone by then */
-	uint64_t granted, due_ns;
-};
-
-struct tg_loan_account {
-	uint64_t wanted, granted, held;
-	uint64_t unplaced; /* of it, what was not given back in time */
-	struct tg_loan_step step[TG_LOAN_STEPS];
-	uint32_t steps;
-	bool news; /* for the daemon */
-	bool used; /* since the last heartbeat */
-};
-
-struct tg_loan_block {
-	uint64_t addr, bytes;
-	int device;
-	bool unplaced;
-};
-
-struct tg_loans {
-	struct tg_loan_account at[TG_MAX_DEVICES];
-	struct tg_loan_block *block; /* in the order of allocation */
-	uint32_t blocks, room;
-	uint64_t said, drained, sent; /* changes: made, in a message, in the socket */
-	pthread_cond_t told;
-	CUstream stream;
-	uint32_t due_ms; /* what the daemon gave last */
-	int fd;
-};
-
 struct tg_client {
 	pthread_mutex_t lock;
 	pthread_cond_t called; /* a call that started a flight is back */
@@ -99,8 +67,8 @@ struct tg_client {
 	char name[32], *socket;
 	uint8_t uuid[16];
 	int devices;
-	CUcontext context[TG_MAX_DEVICES];
-	bool context_failed[TG_MAX_DEVICES];
+	CUcontext context[TGW_MAX_GPUS];
+	bool context_failed[TGW_MAX_GPUS];
 
 	struct tg_chunk *chunk;
 	uint32_t max_chunks;
@@ -116,13 +84,13 @@ struct tg_client {
 	struct tg_ring urgent, normal;
 	uint64_t turn_ns;	  /* when the turn of moves began */
 	uint32_t here[TG_PLACES]; /* chunks at each place */
-	struct tg_grant grant[TG_MAX_DEVICES];
+	struct tg_grant grant[TGW_MAX_GPUS];
 
 	struct tg_loans loans;
 
 	bool attached, greeted, alive_due;
-	int ordinal_of[TG_MAX_DEVICES]; /* the daemon's number to ours, -1: not visible */
-	int number_of[TG_MAX_DEVICES];
+	int ordinal_of[TGW_MAX_GPUS]; /* the daemon's number to ours, -1: not visible */
+	int number_of[TGW_MAX_GPUS];
 	struct tgw_use *use;
 	uint32_t use_head, uses;
 	struct tgw_state *report;
@@ -141,9 +109,28 @@ struct tg_client {
 
 #define TG_CHANGES 4096u
 
+static inline int tg_home(const struct tg_client *c)
+{
+	return c->options.device;
+}
+
+/* The GPU that the daemon calls `number`, -1: it is not visible. */
+static inline int tg_ordinal(const struct tg_client *c, int number)
+{
+	return number < 0 || number >= TGW_MAX_GPUS ? -1 : c->ordinal_of[number];
+}
+
+/* The bytes of the whole chunks that hold so many; 0: none, or more than there can be. */
+static inline size_t tg_whole_chunks(size_t bytes)
+{
+	if (bytes > SIZE_MAX - TG_CHUNK_BYTES)
+		return 0;
+	return (bytes + TG_CHUNK_BYTES - 1) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
+}
+
 static inline int tg_place(int where)
 {
-	return where < 0 ? TG_MAX_DEVICES : where;
+	return where < 0 ? TGW_MAX_GPUS : where;
 }
 
 /* chunks.c */
@@ -181,17 +168,6 @@ uint64_t tg_now(const struct tg_client *c);
 void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes);
 void tg_report_state(struct tg_client *c, uint32_t chunk, const struct tgw_move *move, int status);
 void tg_report_change(struct tg_client *c, uint32_t first, uint32_t count, bool live);
-
-/* loan.c. With the client's lock held, but for the first, the last and tg_loans_sent. */
-void tg_loans_open(struct tg_client *c);
-void tg_loans_resay(struct tg_client *c); /* a daemon has said how it numbers GPUs */
-void tg_loans_grant(struct tg_client *c, const struct tgw_grant *grants, uint32_t count);
-uint32_t tg_loans_take(struct tg_client *c, struct tgw_loan *out, uint32_t most);
-void tg_loans_heartbeat(struct tg_client *c);
-void tg_loans_overdue(struct tg_client *c);
-void tg_loans_detach(struct tg_client *c);
-void tg_loans_sent(struct tg_client *c);
-void tg_loans_close(struct tg_client *c);
 
 /* link.c */
 int tg_link_start(struct tg_client *c);

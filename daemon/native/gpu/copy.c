@@ -8,8 +8,6 @@
 
 #include <errno.h>
 
-#define HOME(c) ((c)->options.device)
-
 int tg_enter(struct tg_client *c, int device)
 {
 	int ret;
@@ -66,7 +64,7 @@ static int end_in_place(struct tg_client *c, const struct tg_flight *f)
 
 int tg_copy_prepare(struct tg_client *c, struct tg_flight *f)
 {
-	int ret = tg_enter(c, HOME(c));
+	int ret = tg_enter(c, tg_home(c));
 
 	if (ret)
 		return ret;
@@ -82,7 +80,7 @@ int tg_copy_prepare(struct tg_client *c, struct tg_flight *f)
 /* Without the lock: a prefetch to the host ends in this call, others take a while as well. */
 int tg_copy_call(struct tg_client *c, const struct tg_flight *f)
 {
-	int ret = tg_errno(c->driver.context_push(c->context[HOME(c)]));
+	int ret = tg_errno(c->driver.context_push(c->context[tg_home(c)]));
 
 	if (ret)
 		return ret;
@@ -97,7 +95,7 @@ int tg_copy_call(struct tg_client *c, const struct tg_flight *f)
 /* -EAGAIN while under way, 0 when done, else why it failed. */
 int tg_copy_poll(struct tg_client *c, struct tg_flight *f)
 {
-	int ret = tg_enter(c, HOME(c));
+	int ret = tg_enter(c, tg_home(c));
 
 	if (ret)
 		return ret;
@@ -108,7 +106,7 @@ int tg_copy_poll(struct tg_client *c, struct tg_flight *f)
 
 int tg_copy_wait(struct tg_client *c, struct tg_flight *f)
 {
-	int ret = tg_enter(c, HOME(c));
+	int ret = tg_enter(c, tg_home(c));
 
 	if (ret)
 		return ret;
@@ -129,9 +127,10 @@ int tg_in_place(struct tg_client *c, struct tg_chunk *first, uint32_t count, boo
 			   : CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
 			first->location);
 	if (!ret)
-		ret = tg_advise(
-		    d, first->addr, bytes,
-		    on ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_UNSET_ACCESSED_BY, HOME(c));
+		ret =
+		    tg_advise(d, first->addr, bytes,
+			      on ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_UNSET_ACCESSED_BY,
+			      tg_home(c));
 	for (uint32_t i = 0; !ret && i < count; i++)
 		first[i].in_place = on;
 	return ret;
@@ -139,7 +138,7 @@ int tg_in_place(struct tg_client *c, struct tg_chunk *first, uint32_t count, boo
 
 void tg_copy_close(struct tg_client *c)
 {
-	if (tg_enter(c, HOME(c)))
+	if (tg_enter(c, tg_home(c)))
 		return;
 	for (int i = 0; i < TG_MAX_INFLIGHT; i++) {
 		if (c->flight[i].event)

@@ -64,7 +64,7 @@ static bool send_all(struct tg_client *c, uint8_t *held, int *held_bytes)
 		if (send(c->socket_fd, held, (size_t)*held_bytes, MSG_NOSIGNAL) < 0)
 			return errno == EAGAIN || errno == EINTR;
 		*held_bytes = 0;
-		tg_loans_sent(c);
+		tg_loan_sent(c);
 	}
 }
 

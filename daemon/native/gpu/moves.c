@@ -15,11 +15,6 @@
 #define HOST_RUN 4u	 /* chunks in a call to the host, which waits for them */
 #define TURN_NS 1000000u /* a turn starts nothing more after this: messages wait */
 
-static int home_of(const struct tg_client *c)
-{
-	return c->options.device;
-}
-
 int tg_queue(struct tg_client *c, const struct tgw_move *move)
 {
 	struct tg_ring *ring = move->flags & TGW_URGENT ? &c->urgent : &c->normal;
@@ -76,7 +71,7 @@ static void land_chunk(struct tg_client *c, const struct tg_flight *f, const str
 	}
 	/* A kernel wanted it at home in the meantime: the driver brought it back. */
 	if (chunk->touched && !chunk->in_place)
-		tg_set_location(c, chunk, home_of(c));
+		tg_set_location(c, chunk, tg_home(c));
 	chunk->touched = false;
 	tg_report_state(c, move->chunk, move, -status);
 }
@@ -175,9 +170,9 @@ static int may_go(struct tg_client *c, const struct tgw_move *move)
 
 	if (chunk->location == TG_NO_PLACE || chunk->location == to)
 		return ESTALE;
-	if (chunk->pins && to != home_of(c))
+	if (chunk->pins && to != tg_home(c))
 		return EBUSY;
-	if (to == TG_HOST || to == home_of(c))
+	if (to == TG_HOST || to == tg_home(c))
 		return 0;
 	if (to >= c->devices)
 		return ENODEV;

@@ -139,7 +139,7 @@ static int take_changes(struct tg_client *c, struct packet *p, size_t room)
 
 static int take_loans(struct tg_client *c, struct packet *p)
 {
-	uint32_t count = tg_loans_take(c, (struct tgw_loan *)(void *)p->body, TG_MAX_DEVICES);
+	uint32_t count = tg_loan_drain(c, (struct tgw_loan *)(void *)p->body, TGW_MAX_GPUS);
 
 	return count ? finish(p, TGW_LOAN, count, sizeof(struct tgw_loan)) : 0;
 }
@@ -233,32 +233,31 @@ int tg_drain(struct tg_client *c, void *message, size_t room)
 
 static void learn_gpus(struct tg_client *c, const struct tgw_gpu *gpus, uint32_t count)
 {
-	for (int i = 0; i < TG_MAX_DEVICES; i++)
+	for (int i = 0; i < TGW_MAX_GPUS; i++)
 		c->ordinal_of[i] = c->number_of[i] = -1;
 	for (int device = 0; device < c->devices; device++) {
 		uint8_t uuid[16];
 
 		if (c->driver.device_uuid(uuid, device))
 			continue;
-		for (uint32_t i = 0; i < count && i < TG_MAX_DEVICES; i++)
+		for (uint32_t i = 0; i < count && i < TGW_MAX_GPUS; i++)
 			if (!memcmp(uuid, gpus[i].uuid, sizeof(uuid))) {
 				c->ordinal_of[i] = device;
 				c->number_of[device] = (int)i;
 			}
 	}
 	c->resync = 0;
-	tg_loans_resay(c);
+	tg_loan_say_again(c);
 }
 
 static void learn_leases(struct tg_client *c, const struct tgw_lease *leases, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		int number = leases[i].device;
+		int device = tg_ordinal(c, leases[i].device);
 
-		if (number < 0 || number >= TG_MAX_DEVICES || c->ordinal_of[number] < 0)
-			continue;
-		c->grant[c->ordinal_of[number]] =
-		    (struct tg_grant){leases[i].chunks, leases[i].borrowed_bytes};
+		if (device >= 0)
+			c->grant[device] =
+			    (struct tg_grant){leases[i].chunks, leases[i].borrowed_bytes};
 	}
 }
 
@@ -270,14 +269,12 @@ static int take_moves(struct tg_client *c, const struct tgw_move *moves, uint32_
 		if (move.chunk >= c->max_chunks)
 			return -EINVAL;
 		if (move.dest != TG_HOST) {
-			int number = move.dest;
-
-			if (number < 0 || number >= TG_MAX_DEVICES || c->ordinal_of[number] < 0) {
+			move.dest = (int16_t)tg_ordinal(c, move.dest);
+			if (move.dest < 0) {
 				c->stats.moves_refused++;
 				tg_report_state(c, move.chunk, &move, ENODEV);
 				continue;
 			}
-			move.dest = (int16_t)c->ordinal_of[number];
 		}
 		if (tg_queue(c, &move))
 			return -EINVAL;
@@ -339,10 +336,10 @@ int tg_feed(struct tg_client *c, const void *message, size_t bytes)
 		learn_leases(c, (struct tgw_lease *)(void *)packet.body, packet.head.count);
 		break;
 	case TGW_GRANT:
-		tg_loans_grant(c, (struct tgw_grant *)(void *)packet.body, packet.head.count);
+		tg_loan_heard(c, (struct tgw_grant *)(void *)packet.body, packet.head.count);
 		break;
 	case TGW_PING:
-		tg_loans_heartbeat(c);
+		tg_loan_say_used(c);
 		c->alive_due = true;
 		break;
 	default:

@@ -23,8 +23,8 @@
 void *tg_real_dlsym(void *library, const char *name);
 void *(*tg_next_dlsym(void))(void *, const char *);
 
-static struct tg_client *clients[TG_MAX_DEVICES];
-static bool tried[TG_MAX_DEVICES];
+static struct tg_client *clients[TGW_MAX_GPUS];
+static bool tried[TGW_MAX_GPUS];
 static pthread_mutex_t clients_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tg_driver driver;
 static bool driver_tried;
@@ -77,7 +77,7 @@ static struct tg_client *client_here(void)
 	CUdevice device;
 
 	if (!d || !role || getpid() != owner || d->context_device(&device) || device < 0 ||
-	    device >= TG_MAX_DEVICES)
+	    device >= TGW_MAX_GPUS)
 		return NULL;
 	pthread_mutex_lock(&clients_lock);
 	if (!tried[device]) {
@@ -105,7 +105,7 @@ struct tg_client *tg_shim_client(void)
 
 	/* Only one that an allocation has opened has memory that a launch could use. */
 	if (!(role & TG_BORROW) || driver.context_device(&device) || device < 0 ||
-	    device >= TG_MAX_DEVICES || getpid() != owner)
+	    device >= TGW_MAX_GPUS || getpid() != owner)
 		return NULL;
 	return __atomic_load_n(&clients[device], __ATOMIC_ACQUIRE);
 }
@@ -131,7 +131,7 @@ TG_API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 
 TG_API CUresult cuMemFree_v2(CUdeviceptr addr)
 {
-	for (int device = 0; addr && role && device < TG_MAX_DEVICES; device++)
+	for (int device = 0; addr && role && device < TGW_MAX_GPUS; device++)
 		if (clients[device] && !tg_free(clients[device], addr))
 			return CUDA_SUCCESS;
 	return real_driver() ? driver.mem_free(addr) : CUDA_ERROR_NOT_INITIALIZED;

@@ -14,7 +14,7 @@
 TG_API void *tg_torch_alloc(ssize_t bytes, int device, void *stream);
 TG_API void tg_torch_free(void *addr, ssize_t bytes, int device, void *stream);
 
-static struct tg_client *clients[TG_MAX_DEVICES];
+static struct tg_client *clients[TGW_MAX_GPUS];
 static pthread_mutex_t clients_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct tg_client *client_of(int device)
@@ -28,7 +28,7 @@ static struct tg_client *client_of(int device)
 	    .role = TG_BORROW,
 	};
 
-	if (device < 0 || device >= TG_MAX_DEVICES)
+	if (device < 0 || device >= TGW_MAX_GPUS)
 		return NULL;
 	pthread_mutex_lock(&clients_lock);
 	if (!clients[device] && tg_open(&options, &clients[device]))
