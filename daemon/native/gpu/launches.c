@@ -14,15 +14,17 @@
 #define STALE_NS 1000000u /* a stream without launches for so long waits for others' marks */
 #define BATCH 256u
 
+enum { UNMARKED = UINT16_MAX, FORGOTTEN = UINT16_MAX - 1 };
+
 struct waiting {
 	struct tg_span span;
-	uint32_t mark; /* number of the event behind it, 0: none yet */
+	uint16_t mark; /* the event behind it; UNMARKED: none yet, FORGOTTEN: it did not run */
 	uint16_t stream;
 };
 
 struct mark {
 	CUevent event;
-	uint32_t number; /* 0: free */
+	uint32_t waiting; /* spans that wait for it; 0: it is free */
 	bool passed;
 };
 
@@ -31,7 +33,6 @@ struct tg_launches {
 	struct waiting waiting[WAITING];
 	uint32_t head, count;
 	struct mark mark[MARKS];
-	uint32_t marks; /* set so far */
 	struct {
 		CUstream stream;
 		uint64_t marked_ns, launched_ns;
@@ -174,16 +175,17 @@ static uint16_t slot_of(struct tg_launches *l, CUstream stream)
 
 /* Everything of the stream that waits without a mark gets this one, and so does what
  * streams left that have been idle since. */
-static void give_mark(struct tg_launches *l, uint16_t slot, uint32_t number, uint64_t now)
+static void give_mark(struct tg_launches *l, uint16_t slot, struct mark *mark, uint64_t now)
 {
 	for (uint32_t i = 0; i < l->count; i++) {
 		struct waiting *w = &l->waiting[(l->head + i) % WAITING];
 
-		if (w->mark)
+		if (w->mark != UNMARKED)
 			continue;
 		if (w->stream != slot && now - l->stream[w->stream].launched_ns < STALE_NS)
 			continue;
-		w->mark = number;
+		w->mark = (uint16_t)(mark - l->mark);
+		mark->waiting++;
 		l->stream[w->stream].open--;
 	}
 }
@@ -194,9 +196,9 @@ static void forget_open(struct tg_launches *l, uint16_t slot)
 	for (uint32_t i = 0; i < l->count; i++) {
 		struct waiting *w = &l->waiting[(l->head + i) % WAITING];
 
-		if (w->stream == slot && !w->mark) {
+		if (w->stream == slot && w->mark == UNMARKED) {
 			w->span.bytes = 0;
-			w->mark = l->marks ? l->marks : 1;
+			w->mark = FORGOTTEN;
 		}
 	}
 	l->stream[slot].open = 0;
@@ -211,7 +213,7 @@ static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64
 	int capturing = 0;
 
 	for (uint32_t i = 0; i < MARKS && !mark; i++)
-		if (!l->mark[i].number)
+		if (!l->mark[i].waiting)
 			mark = &l->mark[i];
 	if (c->driver.stream_capturing && c->driver.stream_capturing(stream, &capturing))
 		return; /* another stream captures, and this one would take part in it */
@@ -225,22 +227,22 @@ static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64
 	}
 	if (c->driver.event_record(mark->event, stream))
 		return;
-	if (!++l->marks)
-		l->marks = 1; /* 0 means none */
-	mark->number = l->marks;
 	mark->passed = false;
-	give_mark(l, slot, l->marks, now);
+	give_mark(l, slot, mark, now);
 }
 
-static void drop_oldest(struct tg_client *c)
+/* Takes the oldest span off. */
+static struct tg_span take_oldest(struct tg_launches *l)
 {
-	struct tg_launches *l = c->launches;
-	struct waiting *w = &l->waiting[l->head];
+	const struct waiting *w = &l->waiting[l->head];
 
-	l->stream[w->stream].open -= !w->mark;
+	if (w->mark == UNMARKED)
+		l->stream[w->stream].open--;
+	else if (w->mark != FORGOTTEN)
+		l->mark[w->mark].waiting--;
 	l->head = (l->head + 1) % WAITING;
 	l->count--;
-	c->stats.spans_dropped++;
+	return w->span;
 }
 
 void tg_launches_end(struct tg_client *c, const struct tg_spans *spans, CUstream stream, bool told)
@@ -254,10 +256,13 @@ void tg_launches_end(struct tg_client *c, const struct tg_spans *spans, CUstream
 	c->stats.launches_untold += !told;
 	slot = slot_of(l, stream);
 	for (uint32_t i = 0; i < spans->count; i++) {
-		if (l->count == WAITING)
-			drop_oldest(c);
+		if (l->count == WAITING) {
+			take_oldest(l);
+			c->stats.spans_dropped++;
+		}
 		l->waiting[(l->head + l->count++) % WAITING] = (struct waiting){
 		    .span = spans->span[i],
+		    .mark = UNMARKED,
 		    .stream = slot,
 		};
 		l->stream[slot].open++;
@@ -289,22 +294,26 @@ int tg_launched(struct tg_client *c, const uint64_t *addresses, size_t count, vo
 	return 0;
 }
 
-static void pass_marks(struct tg_client *c)
+/* Asks which marks have passed. Returns whether one has not. */
+static bool pass_marks(struct tg_client *c)
 {
 	struct tg_launches *l = c->launches;
+	bool more = false;
 
-	for (uint32_t i = 0; i < MARKS; i++)
-		if (l->mark[i].number &&
-		    c->driver.event_query(l->mark[i].event) != CUDA_ERROR_NOT_READY)
-			l->mark[i].passed = true;
+	for (uint32_t i = 0; i < MARKS; i++) {
+		struct mark *mark = &l->mark[i];
+
+		if (!mark->waiting || mark->passed)
+			continue;
+		mark->passed = c->driver.event_query(mark->event) != CUDA_ERROR_NOT_READY;
+		more |= !mark->passed;
+	}
+	return more;
 }
 
-static bool passed(const struct tg_launches *l, uint32_t number)
+static bool has_run(const struct tg_launches *l, const struct waiting *w)
 {
-	for (uint32_t i = 0; i < MARKS; i++)
-		if (l->mark[i].number == number)
-			return l->mark[i].passed;
-	return true; /* of a mark that is free again */
+	return w->mark == FORGOTTEN || (w->mark != UNMARKED && l->mark[w->mark].passed);
 }
 
 /* What has run, from the oldest launch on. */
@@ -312,33 +321,9 @@ static uint32_t take_run(struct tg_launches *l, struct tg_span *out)
 {
 	uint32_t taken = 0;
 
-	while (taken < BATCH && l->count) {
-		struct waiting *w = &l->waiting[l->head];
-
-		if (!w->mark || !passed(l, w->mark))
-			break;
-		out[taken++] = w->span;
-		l->head = (l->head + 1) % WAITING;
-		l->count--;
-	}
+	while (taken < BATCH && l->count && has_run(l, &l->waiting[l->head]))
+		out[taken++] = take_oldest(l);
 	return taken;
-}
-
-/* Marks that nothing waits for are free again. Returns whether one has not passed. */
-static bool free_marks(struct tg_launches *l)
-{
-	uint32_t oldest = l->count ? l->waiting[l->head].mark : 0;
-	bool more = false;
-
-	for (uint32_t i = 0; i < MARKS; i++) {
-		struct mark *mark = &l->mark[i];
-		bool before = !l->count || (oldest && (int32_t)(mark->number - oldest) < 0);
-
-		if (mark->number && mark->passed && before)
-			mark->number = 0;
-		more = more || (mark->number && !mark->passed);
-	}
-	return more;
 }
 
 bool tg_launches_poll(struct tg_client *c)
@@ -351,12 +336,11 @@ bool tg_launches_poll(struct tg_client *c)
 	if (!l)
 		return false;
 	pthread_mutex_lock(&l->lock);
-	pass_marks(c);
+	more = pass_marks(c);
 	pthread_mutex_unlock(&l->lock);
 	do {
 		pthread_mutex_lock(&l->lock);
 		taken = take_run(l, run);
-		more = free_marks(l);
 		pthread_mutex_unlock(&l->lock);
 		for (uint32_t i = 0; i < taken; i++)
 			if (run[i].bytes)
