@@ -12,6 +12,16 @@ from tierd_gpu import wire
 from tierd_gpu.wire import Kind, StateFlag
 
 
+def greeting(world: World, client: Any) -> np.void:
+    """What a client says first."""
+    buffer = world.lib.ffi.new("uint8_t[]", wire.MAX_BYTES)
+    world.lib.tg.tg_attach(client)
+    size = world.lib.tg.tg_drain(client, buffer, wire.MAX_BYTES)
+    kind, (hello,) = wire.decode(bytes(world.lib.ffi.buffer(buffer, size)))
+    assert kind is Kind.HELLO
+    return hello
+
+
 class Puppet:
     """One client with one range of `chunks`, driven without a socket.
 
@@ -38,16 +48,20 @@ class Puppet:
         self.place: dict[int, int] = {}
         self.lib.tg.tg_attach(self.client)
         self.hear()
-        gpus = np.zeros(world.gpus, wire.GPU)
-        for index in range(world.gpus):
-            gpus["uuid"][index] = np.frombuffer(bytes([0xFA] * 15 + [index]), np.uint8)
         self.say(Kind.WELCOME, np.array([(1, 1, 100, 0)], wire.WELCOME))
-        self.say(Kind.GPUS, gpus)
+        self.number_gpus(world.gpus)
         self.lease(lease)
 
     def use(self) -> None:
         """Calls to the driver are this tenant's from now on."""
         self.lib.cu.fg_tenant_use(self.slot)
+
+    def number_gpus(self, count: int) -> None:
+        """Say how the daemon numbers the stand-in's GPUs."""
+        gpus = np.zeros(count, wire.GPU)
+        gpus["uuid"] = 0xFA
+        gpus["uuid"][:, -1] = np.arange(count)
+        self.say(Kind.GPUS, gpus)
 
     def lease(self, chunks: int) -> None:
         """The same lease on every GPU."""

@@ -5,25 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gpu_host import topology
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd_gpu.account import Account
 from tierd_gpu.cost import CostModel
-from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology, pair_bandwidth
+from tierd_gpu.links import CHUNK_BYTES, HOST, pair_bandwidth
 from tierd_gpu.predict import Predictor
 from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.share import divide
-from tierd_gpu.tenant import Tenant, TenantSpec
-
-MS = 1_000_000
-
-
-def topology(count: int = 3, link: float = 25e9, host: float = 12e9) -> GpuTopology:
-    rate = np.full((count + 1, count + 1), link)
-    rate[-1, :] = rate[:, -1] = host
-    gpus = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", 16 << 30) for i in range(count))
-    return GpuTopology(gpus, rate, np.ones((count, count), np.int64))
 
 
 def test_a_repeated_order_is_predicted_and_a_change_is_followed() -> None:
@@ -154,21 +145,3 @@ def test_doubled_links_are_measured_and_more_scale_like_them() -> None:
     assert pair_bandwidth(4, 18) == 18 * 24e9
     assert pair_bandwidth(2, 0) == 0
     assert topology().chunk_ns[0, HOST] == pytest.approx(CHUNK_BYTES / 12)
-
-
-def test_a_chunk_that_is_a_little_late_is_expected_soon_and_a_new_one_like_the_others() -> None:
-    tenant = Tenant(TenantSpec(1, 0, 0, max_chunks=4), 2)
-    tenant.set_range(0, 4, True)
-    ms = 1_000_000
-
-    def used(chunks: list[int], at_ms: float) -> None:
-        count = len(chunks)
-        tenant.use(np.array(chunks), np.full(count, 512), np.full(count, at_ms * ms))
-
-    used([0, 1], 1)
-    assert tenant.expected_next(np.array([0]), 3.0 * ms) == 3 * ms + 2 * 2 * ms
-    used([0, 1], 11)
-    used([2], 15)
-    due = tenant.expected_next(np.array([0, 2]), 22.0 * ms)
-    assert due.tolist() == [23 * ms, 25 * ms]
-    assert tenant.expected_next(np.array([0]), 40.0 * ms) == 59 * ms

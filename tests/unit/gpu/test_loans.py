@@ -8,61 +8,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gpu_host import MS, SETTINGS, TOTAL, Host
 
 from tierd_gpu import wire
-from tierd_gpu.harvest import Harvester
-from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
-from tierd_gpu.loans import GROW_NS, IDLE_NS, PENDING, Loan, Loans
+from tierd_gpu.links import CHUNK_BYTES, HOST
+from tierd_gpu.loans import GROW_NS, IDLE_NS, PENDING, Loans
 from tierd_gpu.metrics import samples
 from tierd_gpu.session import Session
-from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.tenant import TenantSpec
 from tierd_gpu.wire import Kind, WireError
 
-MS = 1_000_000
 BOUND = 50 * MS
-TOTAL = 512
-SETTINGS = HarvestSettings(
-    floor_bytes=8 * CHUNK_BYTES,
-    refill_bytes=16 * CHUNK_BYTES,
-    context_bytes=0,
-    observe_ns=0,
-    own_margin=0.0,
-)
-
-
-class Host:
-    """GPUs whose lenders use `own`, and programs that hold what they say."""
-
-    def __init__(self, settings: HarvestSettings = SETTINGS, gpus: int = 3) -> None:
-        rate = np.full((gpus + 1, gpus + 1), 25e9)
-        rate[-1, :] = rate[:, -1] = 12e9
-        all_ = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", TOTAL * CHUNK_BYTES) for i in range(gpus))
-        topology = GpuTopology(all_, rate, np.ones((gpus, gpus), np.int64))
-        self.core = Harvester(topology, settings)
-        self.own, self.now = [0] * gpus, 0
-
-    def join(self, session: int, home: int = 0, uid: int = 0) -> None:
-        self.core.join(TenantSpec(session, uid, home, borrows=False, max_chunks=64))
-
-    def say(self, session: int, wanted: int, held: int, gpu: int = 1) -> Loan:
-        row = (gpu, 0, wanted * CHUNK_BYTES, held * CHUNK_BYTES)
-        self.core.loan(session, np.array([row], wire.LOAN), self.now)
-        return self.core.loans.loans.get((session, gpu)) or Loan(session, 0, gpu)
-
-    def tick(self, ms: float = 1.0) -> None:
-        self.now += int(ms * MS)
-        for gpu, own in enumerate(self.own):
-            held = sum(loan.held for loan in self.core.loans.on(gpu))
-            held += sum(int(t.count[gpu]) for t in self.core.tenants.values())
-            free = max(0, TOTAL - own - held)
-            self.core.set_memory(gpu, free * CHUNK_BYTES, own * CHUNK_BYTES)
-        self.core.tick(self.now)
 
 
 def test_a_loan_is_what_the_gpu_can_lend_and_no_more_than_is_wanted() -> None:
     host = Host()
-    host.join(1)
+    host.join_loans(1)
     loan = host.say(1, 1000, 0)
     host.own[1] = 100
     host.tick()
@@ -84,7 +45,7 @@ def test_nothing_is_lent_at_home_nor_where_the_program_cannot_go() -> None:
 
 def test_a_context_that_is_to_be_made_is_taken_off_the_grant() -> None:
     host = Host(replace(SETTINGS, context_bytes=40 * CHUNK_BYTES))
-    host.join(1)
+    host.join_loans(1)
     loan = host.say(1, 1000, 0)
     host.tick()
     assert loan.granted == TOTAL - 16 - 40
@@ -97,7 +58,7 @@ def test_a_context_that_is_to_be_made_is_taken_off_the_grant() -> None:
 def test_users_share_alike_however_many_programs_they_have() -> None:
     host = Host()
     for session in range(1, 5):
-        host.join(session, uid=session // 4)
+        host.join_loans(session, uid=session // 4)
     loans = [host.say(session, 1000, 0) for session in range(1, 5)]
     host.tick()
     granted = [loan.granted for loan in loans]
@@ -109,7 +70,7 @@ def test_users_share_alike_however_many_programs_they_have() -> None:
 def test_a_user_gets_no_more_than_the_quota_with_any_number_of_programs() -> None:
     host = Host(replace(SETTINGS, quota_share=0.25))
     for session in range(1, 4):
-        host.join(session)
+        host.join_loans(session)
     loans = [host.say(session, 1000, 0) for session in range(1, 4)]
     host.tick()
     assert sum(loan.granted for loan in loans) == TOTAL // 4
@@ -118,7 +79,7 @@ def test_a_user_gets_no_more_than_the_quota_with_any_number_of_programs() -> Non
 def test_the_largest_loan_gives_back_first_and_of_equal_ones_the_idle_one() -> None:
     host = Host()
     for session, held in ((1, 300), (2, 100)):
-        host.join(session, uid=session)
+        host.join_loans(session, uid=session)
         host.say(session, held, 0)
     host.tick()
     large, small = host.say(1, 300, 300), host.say(2, 100, 100)
@@ -129,7 +90,7 @@ def test_the_largest_loan_gives_back_first_and_of_equal_ones_the_idle_one() -> N
 
     host = Host()
     for session in (1, 2):
-        host.join(session, uid=session)
+        host.join_loans(session, uid=session)
         host.say(session, 240, 0)
     host.tick()
     idle = host.say(1, 240, 240)
@@ -142,7 +103,7 @@ def test_the_largest_loan_gives_back_first_and_of_equal_ones_the_idle_one() -> N
 
 def test_a_revocation_is_told_with_its_bound_and_is_over_when_obeyed() -> None:
     host = Host()
-    host.join(1)
+    host.join_loans(1)
     host.say(1, 400, 0)
     host.tick()
     assert host.core.loans.news(1, host.now) == [(1, 0, 400)]
@@ -210,21 +171,12 @@ def test_a_grant_falls_at_once_and_grows_slowly_and_never_while_something_is_owe
     assert loan.granted == 400
 
 
-def parked(host: Host, session: int, chunks: int) -> None:
-    host.core.join(TenantSpec(session, 9, 0, max_chunks=chunks))
-    host.core.chunks(session, np.array([(0, chunks, 1, 0)], wire.CHUNKS))
-    tenant = host.core.tenants[session]
-    for chunk in range(chunks):
-        host.core.order(tenant, chunk, 1, now_ns=host.now)
-        row = (chunk, 1, 0, 0, int(tenant.busy[chunk]), 0, host.now)
-        host.core.state(session, np.array([row], wire.STATE), host.now)
-    tenant.out.clear()
-
-
 def test_loans_are_taken_back_before_chunks_that_have_to_be_copied() -> None:
     host = Host(replace(SETTINGS, durable=False))
-    parked(host, 1, 150)
-    host.join(2)
+    host.join(1, 0, 150)
+    for chunk in range(150):
+        host.park(1, chunk, 1)
+    host.join_loans(2)
     host.say(2, 300, 0)
     host.tick()
     loan = host.say(2, 300, 280)
@@ -239,7 +191,7 @@ def test_loans_are_taken_back_before_chunks_that_have_to_be_copied() -> None:
 
 def test_what_is_held_counts_as_lent_only_as_far_as_it_was_granted() -> None:
     host = Host()
-    host.join(1)
+    host.join_loans(1)
     host.say(1, 100, 0)
     host.tick()
     host.say(1, 100, 10**6)
@@ -257,7 +209,7 @@ def test_a_program_that_lies_changes_nothing_that_another_is_granted() -> None:
     for said in (0, 200, 10**9):
         host = Host()
         for session in (1, 2):
-            host.join(session, uid=session)
+            host.join_loans(session, uid=session)
             host.say(session, 200, 0)
         for turn in range(200):
             host.now = turn * MS
@@ -270,7 +222,7 @@ def test_a_program_that_lies_changes_nothing_that_another_is_granted() -> None:
 
 def test_a_session_that_ends_gives_everything_back() -> None:
     host = Host()
-    host.join(1)
+    host.join_loans(1)
     host.say(1, 100, 0)
     host.tick()
     host.say(1, 100, 100)
@@ -281,7 +233,7 @@ def test_a_session_that_ends_gives_everything_back() -> None:
 
 def test_a_loan_that_is_not_wanted_any_more_is_forgotten_when_it_is_returned() -> None:
     host = Host()
-    host.join(1)
+    host.join_loans(1)
     host.say(1, 100, 0)
     host.tick()
     host.say(1, 0, 40)
