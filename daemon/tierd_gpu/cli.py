@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from tierd.config.serving import GpuConfig
 from tierd.core.errors import ExitCode
 from tierd.core.units import format_size
 from tierd_gpu import programs
+from tierd_gpu.background import harvest_settings, server_settings
 from tierd_gpu.links import GpuTopology
 from tierd_gpu.nvml import Nvml
-from tierd_gpu.server import ServerSettings
 from tierd_gpu.service import GpuService
-from tierd_gpu.settings import HarvestSettings, Techniques
 
-SOCKET = Path("/run/tierd/gpu.sock")
+SOCKET = GpuConfig().socket
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,14 +55,12 @@ def run(args: argparse.Namespace) -> int:
         topology = nvml.topology()
         if args.action == "show":
             return show(topology, nvml.free_bytes(), programs.ask(args.socket), args.json)
-        users, groups = frozenset(args.user), frozenset(args.group)
-        # Whoever may open the socket is still asked who they are (SO_PEERCRED).
-        mode = 0o666 if users or groups else 0o600
-        wanted = HarvestSettings(
-            durable=args.durable, techniques=Techniques(in_place=args.in_place)
-        )
-        settings = ServerSettings(args.socket, users=users, groups=groups, mode=mode)
-        return serve(GpuService(topology, nvml, settings, wanted))
+        config = GpuConfig(
+            socket=args.socket, users=tuple(args.user), groups=tuple(args.group),
+            durable=args.durable, in_place=args.in_place,
+        )  # fmt: skip
+        settings = server_settings(config), harvest_settings(config)
+        return serve(GpuService(topology, nvml, *settings))
 
 
 def show(

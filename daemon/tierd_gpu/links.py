@@ -42,7 +42,6 @@ class Gpu:
         total_bytes: its memory.
         pci_bus: "00000000:10:00.0".
         numa_node: the NUMA node its memory is (coherent GPUs), or None.
-        latency_ns, local_bytes_per_s: of its own memory, from itself.
     """
 
     index: int
@@ -51,8 +50,6 @@ class Gpu:
     total_bytes: int
     pci_bus: str = ""
     numa_node: int | None = None
-    latency_ns: float = 400.0
-    local_bytes_per_s: float = 900e9
 
 
 @dataclass(frozen=True, slots=True)

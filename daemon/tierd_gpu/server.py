@@ -67,7 +67,6 @@ class ServerSettings:
 class _Connection:
     socket: socket.socket
     session: Session
-    pid: int
     unsent: deque[bytes] = field(default_factory=deque)
 
 
@@ -184,7 +183,7 @@ class GpuServer:
             return None
         client.setblocking(False)
         raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, gid = _CREDENTIALS.unpack(raw)
+        _, uid, gid = _CREDENTIALS.unpack(raw)
         reason = self._refusal(uid, gid)
         if reason:
             self.counts[f"refused_{reason}"] += 1
@@ -192,7 +191,7 @@ class GpuServer:
             return False
         number, self._next = self._next, self._next + 1
         session = Session(self.core, number, uid)
-        self._connections[number] = _Connection(client, session, pid)
+        self._connections[number] = _Connection(client, session)
         self._selector.register(client, selectors.EVENT_READ, number)
         self.counts["accepted"] += 1
         return True

@@ -43,7 +43,6 @@ class Session:
         self.number = number
         self.uid = uid
         self.greeted = False
-        self.heard_ns = 0
         self.waiting: deque[tuple[int, int, int]] = deque()
         """Ranges (first, count, live) that came or went and are not in the table yet."""
         self._leases: bytes = b""
@@ -61,7 +60,6 @@ class Session:
             WireError: the client does not keep to the protocol; end the connection.
         """
         kind, records = wire.decode(message)
-        self.heard_ns = now_ns
         if kind is Kind.HELLO:
             self._hello(records)
             return 1
