@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd_gpu.links import CHUNK_BYTES, HOST, F64Array, GpuTopology
-from tierd_gpu.settings import HarvestSettings
+from tierd_gpu.tuning import COST, PLAN
 
 BoolArray = npt.NDArray[np.bool_]
-SMALL_GAIN = 0.1
 
 
 class CostModel:
@@ -30,8 +29,7 @@ class CostModel:
         waiting: int64[n+1, n+1], chunks under way or queued from place to place.
     """
 
-    def __init__(self, topology: GpuTopology, settings: HarvestSettings) -> None:
-        self.settings = settings
+    def __init__(self, topology: GpuTopology) -> None:
         self.chunk_ns = topology.chunk_ns
         self.waiting = np.zeros(self.chunk_ns.shape, np.int64)
 
@@ -45,10 +43,9 @@ class CostModel:
 
     def alone_ns(self, source: int, dest: int, *, first: bool = False) -> float:
         """Time a move takes with nothing else under way."""
-        settings = self.settings
-        extra = settings.to_host_ns if dest == HOST else settings.to_gpu_ns
+        extra = COST.to_host_ns if dest == HOST else COST.to_gpu_ns
         if first and dest == HOST:
-            extra += settings.host_first_ns
+            extra += COST.host_first_ns
         return float(self.chunk_ns[source, dest]) + extra
 
     def access_ns(self, place: int, home: int) -> float:
@@ -92,7 +89,7 @@ class CostModel:
         what the move and that of another chunk, which makes place, take is enough.
         """
         gain = uses * self.in_place_ns(here, home, pages)
-        return gain > SMALL_GAIN * (self.alone_ns(here, home) + self.alone_ns(home, here))
+        return gain > PLAN.gain_ratio * (self.alone_ns(here, home) + self.alone_ns(home, here))
 
     def usable_peers(self, home: int, blocked: BoolArray) -> F64Array:
         """float64[n], chunks per second to each GPU and back; 0: blocked, or itself."""

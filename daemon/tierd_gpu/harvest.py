@@ -9,7 +9,7 @@ take back (`tierd_gpu.reclaim`) and runs every 2 ms.
 from __future__ import annotations
 
 import errno
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from tierd_gpu.links import CHUNK_BYTES, HOST, GpuTopology
 from tierd_gpu.loans import Loans
 from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.tenant import Order, Tenant, TenantSpec
+from tierd_gpu.tuning import PLAN, RECLAIM
 from tierd_gpu.wire import Records, StateFlag
 
 BROKEN = (errno.ENOLINK, errno.ENODEV, errno.EIO)
@@ -84,7 +85,7 @@ class Harvester:
     def __init__(self, topology: GpuTopology, settings: HarvestSettings | None = None) -> None:
         self.topology = topology
         self.settings = settings or HarvestSettings()
-        self.cost = CostModel(topology, self.settings)
+        self.cost = CostModel(topology)
         self.gpus = [GpuState(Account(gpu.total_bytes, gpu.total_bytes)) for gpu in topology.gpus]
         self.places = len(topology.gpus) + 1
         self.tenants: dict[int, Tenant] = {}
@@ -93,8 +94,8 @@ class Harvester:
         self.ticks = 0
         self.now_ns = 0
         """When the last tick was."""
-        self.revoke_ns: list[int] = []
-        """How long each revocation took, the last 4096."""
+        self.revoke_ns: deque[int] = deque(maxlen=RECLAIM.times_kept)
+        """How long each of the last revocations took."""
 
     def join(self, spec: TenantSpec) -> Tenant:
         """A tenant comes.
@@ -178,7 +179,7 @@ class Harvester:
                 continue
             self.counts[f"refused_{errno.errorcode.get(status, status)}"] += 1
             if status in BROKEN:
-                tenant.block(found.source, found.dest, now_ns + self.settings.backoff_ns)
+                tenant.block(found.source, found.dest, now_ns + PLAN.backoff_ns)
         self._count_borrowed()
 
     def loan(self, session: int, records: Records, now_ns: int) -> None:
@@ -228,7 +229,7 @@ class Harvester:
     def _expire(self, tenant: Tenant, now_ns: int) -> None:
         """Commands that got no answer in time are forgotten."""
         oldest = next(iter(tenant.orders.items()), None)
-        while oldest and now_ns - oldest[1].sent_ns > self.settings.answer_ns:
+        while oldest and now_ns - oldest[1].sent_ns > PLAN.answer_ns:
             self._settle(tenant, oldest[0])
             self.counts["unanswered"] += 1
             oldest = next(iter(tenant.orders.items()), None)
@@ -276,9 +277,9 @@ class Harvester:
 
     def may_bounce(self, tenant: Tenant, chunk: int, now_ns: int) -> bool:
         """Whether a chunk may be moved once more without having been used."""
-        if tenant.bounce[chunk] < self.settings.bounce_limit:
+        if tenant.bounce[chunk] < PLAN.bounces:
             return True
-        if now_ns - tenant.arrived_ns[chunk] > self.settings.bounce_window_ns:
+        if now_ns - tenant.arrived_ns[chunk] > PLAN.bounce_window_ns:
             tenant.bounce[chunk] = 0
             return True
         self.counts["bounce_limited"] += 1

@@ -11,21 +11,10 @@ blocks are managed memory, which the driver evicts.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
-GROW_NS = 100_000_000
-"""A grant grows no sooner after it has changed."""
-GROW_CHUNKS = 16
-"""It grows by so many chunks or an eighth at least, or to all that is wanted."""
-IDLE_NS = 10_000_000_000
-"""A loan without a sign of use for so long is idle."""
-IDLE_WEIGHT = 0.25
-"""What an idle loan weighs against others."""
-NOTICE = 0.8
-"""Share of the bound that programs are given; the rest is for messages."""
-PENDING = 32
-"""Revocations of one loan that are counted one by one."""
+from tierd_gpu.tuning import LOAN, RECLAIM
 
 
 @dataclass(slots=True)
@@ -63,7 +52,7 @@ class Loan:
 
     def weight(self, rate: float, now_ns: int) -> float:
         """Its weight against others: the rate of its way there, less if it is idle."""
-        return rate * (IDLE_WEIGHT if now_ns - self.used_ns > IDLE_NS else 1.0)
+        return rate * (LOAN.idle_weight if now_ns - self.used_ns > LOAN.idle_ns else 1.0)
 
 
 class Loans:
@@ -75,14 +64,14 @@ class Loans:
 
     Attributes:
         loans: by (session, gpu).
-        returned_ns: how long revocations took that were obeyed, the last 4096.
+        returned_ns: how long the last revocations took that were obeyed.
     """
 
     def __init__(self, bound_ns: int, counts: Counter[str]) -> None:
         self.bound_ns = bound_ns
         self.counts = counts
         self.loans: dict[tuple[int, int], Loan] = {}
-        self.returned_ns: list[int] = []
+        self.returned_ns: deque[int] = deque(maxlen=RECLAIM.times_kept)
 
     def tell(self, loan: Loan, wanted: int, held: int, now_ns: int) -> None:
         """What a program says of its loan, in chunks."""
@@ -92,7 +81,6 @@ class Loans:
             self.counts["loan_revocations_obeyed" if not loan.late else "loan_returns_late"] += 1
             if not loan.late:
                 self.returned_ns.append(now_ns - since)
-                del self.returned_ns[:-4096]
             loan.late = False
         if held > loan.granted and not loan.pending:
             self._revoke(loan, now_ns)
@@ -127,12 +115,12 @@ class Loans:
             self._set(loan, chunks, now_ns)
             if loan.held > chunks:
                 self._revoke(loan, now_ns)
-        elif loan.pending or (loan.granted and age_ns < GROW_NS):
+        elif loan.pending or (loan.granted and age_ns < LOAN.grow_ns):
             return
         else:
             loan.peak = loan.granted
             more = chunks - loan.granted
-            least = min(GROW_CHUNKS, max(1, loan.granted // 8))
+            least = min(LOAN.grow_chunks, max(1, loan.granted // LOAN.grow_divisor))
             if more >= least or (more > 0 and chunks == loan.need):
                 self._set(loan, chunks, now_ns)
 
@@ -142,7 +130,7 @@ class Loans:
     def _revoke(self, loan: Loan, now_ns: int) -> None:
         """Less is granted than is held."""
         loan.news = True
-        if len(loan.pending) == PENDING:
+        if len(loan.pending) == LOAN.pending:
             loan.pending[-1] = (loan.granted, loan.pending[-1][1])
             return
         loan.pending.append((loan.granted, now_ns))
@@ -156,7 +144,7 @@ class Loans:
                 loan.news = False
                 due_ms = 0
                 if loan.pending:
-                    left_ns = loan.pending[-1][1] + NOTICE * self.bound_ns - now_ns
+                    left_ns = loan.pending[-1][1] + LOAN.notice_ratio * self.bound_ns - now_ns
                     due_ms = max(1, int(left_ns / 1e6))
                 found.append((gpu, due_ms, loan.granted))
         return found

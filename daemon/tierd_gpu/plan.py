@@ -10,22 +10,11 @@ import numpy as np
 from tierd_gpu.links import CHUNK_BYTES, HOST
 from tierd_gpu.predict import I32Array
 from tierd_gpu.tenant import NOWHERE, I64Array, Tenant
+from tierd_gpu.tuning import COST, PLAN, RECLAIM
 from tierd_gpu.wire import StateFlag
 
 if TYPE_CHECKING:
     from tierd_gpu.harvest import Harvester
-
-PER_TURN = 48
-"""Victims chosen in one turn, at most."""
-KEEP_FREE = 2
-"""Chunks of free memory at home that prefetches leave for faults."""
-REVOKE_SHARE = 0.6
-"""Of the revoke bound, what taking everything back from a neighbour may take; the rest is
-for messages and for what is under way."""
-WINDOW = 512
-"""Uses ahead that are looked at."""
-OFTEN = 2.0
-"""Uses in the horizon from which on a chunk comes home though it was not predicted."""
 
 
 def plan(core: Harvester, tenant: Tenant, now_ns: int) -> None:
@@ -33,7 +22,7 @@ def plan(core: Harvester, tenant: Tenant, now_ns: int) -> None:
     settings, use = core.settings, core.settings.techniques
     if not tenant.spec.borrows or not tenant.end:
         return
-    window = tenant.predictor.next(WINDOW, tenant.end)
+    window = tenant.predictor.next(PLAN.lookahead_uses, tenant.end)
     window = window[tenant.live[window]]
     near = window[: _reach(tenant, window, settings.prefetch_chunks)]
     wanted = _wanted(core, tenant, near, now_ns) if use.prefetch else near[:0]
@@ -45,7 +34,7 @@ def plan(core: Harvester, tenant: Tenant, now_ns: int) -> None:
     half = int(tenant.count[tenant.spec.home]) // 2
     spared = (window if use.reuse else near)[:half]
     _make_room(core, tenant, spared, free, wanted=len(wanted), now_ns=now_ns)
-    _fetch(core, tenant, wanted, free - KEEP_FREE, now_ns)
+    _fetch(core, tenant, wanted, free - PLAN.fault_chunks, now_ns)
 
 
 def _reach(tenant: Tenant, window: I32Array, chunks: int) -> int:
@@ -69,7 +58,7 @@ def _uses(core: Harvester, tenant: Tenant, chunk: int) -> float:
     every = tenant.every_ns[chunk]
     if np.isnan(every):
         return 1.0
-    return float(np.clip(core.settings.horizon_ns / every, 1.0, 64.0))
+    return float(np.clip(PLAN.horizon_ns / every, 1.0, PLAN.most_uses))
 
 
 def _dense(core: Harvester, tenant: Tenant, chunk: int) -> bool:
@@ -84,7 +73,9 @@ def _often(core: Harvester, tenant: Tenant) -> list[int]:
     """Chunks that were lately used in place, and again and again."""
     often = [c for c in dict.fromkeys(tenant.remote) if tenant.in_place[c] and not tenant.busy[c]]
     tenant.remote.clear()
-    return [c for c in often if _uses(core, tenant, c) >= OFTEN and _dense(core, tenant, c)]
+    return [
+        c for c in often if _uses(core, tenant, c) >= PLAN.often_uses and _dense(core, tenant, c)
+    ]
 
 
 def _make_room(
@@ -93,7 +84,7 @@ def _make_room(
     """Send chunks away from home until enough is free ahead of need."""
     settings = core.settings
     ahead = settings.home_free_chunks if settings.techniques.pre_evict else wanted
-    need = min(ahead - free - tenant.evicting, PER_TURN, settings.outstanding - len(tenant.orders))
+    need = min(ahead - free - tenant.evicting, PLAN.victims, PLAN.commands - len(tenant.orders))
     if need <= 0:
         return
     home = tenant.spec.home
@@ -101,14 +92,14 @@ def _make_room(
     here = tenant.at(home, core.gpus[home].total // CHUNK_BYTES)
     soon = tenant.scratch
     soon[spared] = True
-    here = here[~soon[here] & (now_ns - tenant.last_ns[here] > settings.fault_ns)]
+    here = here[~soon[here] & (now_ns - tenant.last_ns[here] > COST.fault_ns)]
     soon[spared] = False
     blocked = tenant.blocked(now_ns)
     for chunk in _victims(core, tenant, here, need, now_ns).tolist():
         places = [HOST]
         if settings.techniques.peers:
             places += [g for g in range(len(core.gpus)) if may_park(core, tenant, g)]
-        uses = 0.3 if np.isnan(tenant.every_ns[chunk]) else 1.0
+        uses = PLAN.unknown_uses if np.isnan(tenant.every_ns[chunk]) else 1.0
         first = not tenant.hosted[chunk]
         dest = core.cost.best_place(home, home, uses, places, blocked, first=first)
         if dest != home:
@@ -133,14 +124,14 @@ def may_park(core: Harvester, tenant: Tenant, gpu: int) -> bool:
     if core.settings.durable:
         return False
     one_ns = core.cost.alone_ns(gpu, HOST, first=True)
-    within = core.parked_ns(gpu) + one_ns <= REVOKE_SHARE * core.settings.revoke_bound_ns
+    within = core.parked_ns(gpu) + one_ns <= RECLAIM.parked_ratio * core.settings.revoke_bound_ns
     return within and core.room_for(tenant, gpu) > 0
 
 
 def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns: int) -> None:
     """Bring chunks home in the order of their expected use."""
     home = tenant.spec.home
-    space = min(space, core.settings.outstanding - len(tenant.orders))
+    space = min(space, PLAN.commands - len(tenant.orders))
     blocked = tenant.blocked(now_ns)
     for chunk in wanted[: max(0, space)].tolist():
         if not blocked[int(tenant.place[chunk]), home]:

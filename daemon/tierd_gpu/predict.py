@@ -15,10 +15,9 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from tierd_gpu.tuning import USE
+
 I32Array = npt.NDArray[np.int32]
-HISTORY = 1 << 18
-RECENT = 8
-"""Uses back to which a neighbour of the last one makes a direction."""
 
 
 class Predictor:
@@ -28,7 +27,7 @@ class Predictor:
         hits, misses: uses that followed the prediction, and that did not.
     """
 
-    def __init__(self, capacity: int = HISTORY) -> None:
+    def __init__(self, capacity: int = USE.history_uses) -> None:
         self._capacity = capacity
         self._history = np.empty(2 * capacity, np.int32)
         self._count = 0
@@ -37,7 +36,7 @@ class Predictor:
         self._previous = -1
         self._stream = -1
         self._direction = 0
-        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._recent: deque[int] = deque(maxlen=USE.recent_uses)
         self.hits = 0
         self.misses = 0
 

@@ -19,22 +19,11 @@ from tierd_gpu.loans import Loan
 from tierd_gpu.plan import may_park
 from tierd_gpu.share import I64Array, divide
 from tierd_gpu.tenant import Tenant
+from tierd_gpu.tuning import RECLAIM
 from tierd_gpu.wire import StateFlag
 
 if TYPE_CHECKING:
     from tierd_gpu.harvest import GpuState, Harvester
-
-HURRY_FROM, HURRY_ALL = 0.1, 0.25
-"""Shares of the revoke bound: how old a revocation is when it takes more than was asked
-for, and when everything that is parked there."""
-TICK_COMMANDS = 3
-"""Chunks taken back in one tick, in multiples of `outstanding`, from all tenants together."""
-UNDER_WAY = 4
-"""Commands that give memory back under way for one tenant, in multiples of `outstanding`."""
-WINDOW = 4096
-"""Parked chunks, of one tenant on one GPU, that are compared in one tick."""
-IN_TURN = 4
-"""Tenants from whom memory of one GPU is taken back in one tick."""
 
 
 def tick(core: Harvester, now_ns: int) -> None:
@@ -44,7 +33,7 @@ def tick(core: Harvester, now_ns: int) -> None:
         gpu.lendable, gpu.loanable = _lendable(core, index, gpu, now_ns)
     if core.settings.techniques.peers:
         _lease(core, now_ns)
-        most = TICK_COMMANDS * core.settings.outstanding
+        most = RECLAIM.tick_commands
         for index in range(len(core.gpus)):
             most = _revoke(core, index, now_ns, most)
 
@@ -62,7 +51,7 @@ def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> tuple[
     spare = gpu.total * (1 - settings.own_margin) - gpu.most_own - settings.refill_bytes
     now = borrowed + room - settings.refill_bytes
     chunks = max(0, int(min(spare, now)) // CHUNK_BYTES)
-    if borrowed and room < settings.floor_bytes // 2:
+    if borrowed and room < RECLAIM.floor_ratio * settings.floor_bytes:
         # It takes memory faster than it is given back bit by bit: all of it. Of loans, which the
         # driver may have evicted by now, what it needs, if NVML tells what it has.
         return 0, chunks if gpu.memory.own is not None else 0
@@ -90,7 +79,7 @@ def _lease(core: Harvester, now_ns: int) -> None:
     for index, gpu in enumerate(core.gpus):
         most = int(gpu.total * core.settings.quota_share) // CHUNK_BYTES
         context = np.array([core.context_chunks(t, index) for t in borrowers], np.int64)
-        need = np.minimum(most, homeless + 64 + context) * wanting
+        need = np.minimum(most, homeless + RECLAIM.spare_chunks + context) * wanting
         # A tenant's rate to its own home is 0, and so is what it gets there.
         users = _users(core, index, peers, most, now_ns)
         loaned, weight = _table(list(users.values()))
@@ -152,7 +141,8 @@ def _grant(core: Harvester, user: _User, share: int, now_ns: int) -> None:
 
 def hurry(age_ns: int, bound_ns: int) -> float:
     """The share of what is parked on a GPU that a revocation of this age takes at least."""
-    return min(1.0, max(0.0, (age_ns / bound_ns - HURRY_FROM) / (HURRY_ALL - HURRY_FROM)))
+    first, last = RECLAIM.hurry_from, RECLAIM.hurry_all
+    return min(1.0, max(0.0, (age_ns / bound_ns - first) / (last - first)))
 
 
 def _revoke(core: Harvester, index: int, now_ns: int, most: int) -> int:
@@ -167,7 +157,7 @@ def _revoke(core: Harvester, index: int, now_ns: int, most: int) -> int:
     owing = _in_turn(core, [tenant for tenant in guests if over[tenant.spec.session] > 0])
     for position, tenant in enumerate(owing):
         share = most // (len(owing) - position)
-        under_way = UNDER_WAY * core.settings.outstanding - int(tenant.leaving.sum())
+        under_way = RECLAIM.tenant_commands - int(tenant.leaving.sum())
         wanted = min(over[tenant.spec.session], share, under_way)
         if wanted > 0:
             most -= _take_back(core, tenant, index, wanted, now_ns)
@@ -176,10 +166,10 @@ def _revoke(core: Harvester, index: int, now_ns: int, most: int) -> int:
 
 def _in_turn(core: Harvester, tenants: list[Tenant]) -> list[Tenant]:
     """Those of `tenants` whose chunks are read in this tick."""
-    if len(tenants) <= IN_TURN:
+    if len(tenants) <= RECLAIM.tenants_in_turn:
         return tenants
-    first = core.ticks * IN_TURN % len(tenants)
-    return (tenants + tenants)[first : first + IN_TURN]
+    first = core.ticks * RECLAIM.tenants_in_turn % len(tenants)
+    return (tenants + tenants)[first : first + RECLAIM.tenants_in_turn]
 
 
 def _time_revocation(core: Harvester, tenant: Tenant, index: int, now_ns: int) -> None:
@@ -197,7 +187,6 @@ def _time_revocation(core: Harvester, tenant: Tenant, index: int, now_ns: int) -
     elif since >= 0:
         core.counts["revocations_hurried"] += hurry(now_ns - since, bound) > 0
         core.revoke_ns.append(now_ns - since)
-        del core.revoke_ns[:-4096]
         tenant.revoking_ns[index] = -1
 
 
@@ -206,7 +195,7 @@ def _take_back(core: Harvester, tenant: Tenant, index: int, over: int, now_ns: i
 
     Returns how many were ordered: chosen from a window, and of those at most `over`.
     """
-    parked = tenant.at(index, WINDOW)
+    parked = tenant.at(index, RECLAIM.window_chunks)
     order = np.argsort(-tenant.expected_next(parked, now_ns), kind="stable")
     chosen = parked[order][:over].tolist()
     blocked = tenant.blocked(now_ns)

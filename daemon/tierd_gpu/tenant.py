@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tierd_gpu.links import HOST, F64Array
 from tierd_gpu.placed import PlacedChunks
 from tierd_gpu.predict import Predictor
+from tierd_gpu.tuning import USE
 from tierd_gpu.wire import MOVE, StateFlag
 
 BoolArray = npt.NDArray[np.bool_]
@@ -19,8 +20,6 @@ I64Array = npt.NDArray[np.int64]
 NOWHERE = -2
 """Not used yet, so it has no memory."""
 FOR_EVER = np.iinfo(np.int64).max
-FORGET = 0.85
-"""A dense use weighs on after this: read in place, one would cost more than a fetch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +181,17 @@ class Tenant:
         self.uses += len(chunk)
         self.remote += chunk[self.in_place[chunk]].tolist()
         gap = time_ns - self.last_ns[chunk]
-        known = (self.last_ns[chunk] > 0) & (gap > 100_000)  # nearer ones are one use
+        known = (self.last_ns[chunk] > 0) & (gap > USE.same_use_ns)
         seen = chunk[known]
         old = self.every_ns[seen]
         new = gap[known]
-        self.every_ns[seen] = np.where(np.isnan(old), new, 0.5 * old + 0.5 * new)
+        mixed = (1 - USE.interval_weight) * old + USE.interval_weight * new
+        self.every_ns[seen] = np.where(np.isnan(old), new, mixed)
         if len(new):
-            typical = float(np.median(new))
-            self.again_ns = 0.8 * self.again_ns + 0.2 * typical if self.again_ns else typical
+            weight = USE.typical_weight if self.again_ns else 1.0
+            self.again_ns = (1 - weight) * self.again_ns + weight * float(np.median(new))
         self.last_ns[chunk] = time_ns
-        self.pages[chunk] = np.maximum(pages, FORGET * self.pages[chunk])
+        self.pages[chunk] = np.maximum(pages, USE.pages_kept * self.pages[chunk])
         self.bounce[chunk] = 0
 
     def set_state(

@@ -55,9 +55,9 @@ int tg_open(const struct tg_options *options, struct tg_client **out)
 	if (!c)
 		return -ENOMEM;
 	c->options = *options;
-	c->max_chunks = options->max_chunks ? options->max_chunks : 65536;
+	c->max_chunks = options->max_chunks ? options->max_chunks : TG_DEFAULT_CHUNKS;
 	c->resync = c->max_chunks;
-	c->options.inflight = options->inflight ? options->inflight : 2;
+	c->options.inflight = options->inflight ? options->inflight : TG_DEFAULT_INFLIGHT;
 	c->wake_fd = c->socket_fd = -1;
 	for (int i = 0; i < TGW_MAX_GPUS; i++)
 		c->ordinal_of[i] = c->number_of[i] = -1;

@@ -6,18 +6,15 @@
 #include "drv.h"
 #include "loan.h"
 #include "tierd_gpu.h"
+#include "tuning.h"
 #include "wire.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
 #define TG_PLACES (TGW_MAX_GPUS + 1) /* the last one is the host */
-#define TG_MAX_RANGES 4096
-#define TG_MAX_INFLIGHT 64
-#define TG_RUN 16u /* chunks in one call: 32 MiB, from where on more is hardly faster */
-#define TG_QUEUE 8192u
-#define TG_REPORTS 8192u
 #define TG_NO_PLACE (-2)
+#define TG_SOCKET "/run/tierd/gpu.sock"
 
 enum tg_state { TG_FREE, TG_IDLE, TG_QUEUED, TG_MOVING };
 
@@ -107,8 +104,6 @@ struct tg_client {
 	uint64_t heard_ns;
 };
 
-#define TG_CHANGES 4096u
-
 static inline int tg_home(const struct tg_client *c)
 {
 	return c->options.device;
@@ -139,8 +134,6 @@ int tg_range_add(struct tg_client *c, uint64_t addr, size_t bytes, bool owned);
 void tg_range_remove(struct tg_client *c, struct tg_range *range);
 void tg_set_location(struct tg_client *c, struct tg_chunk *chunk, int where);
 uint32_t tg_index(const struct tg_client *c, const struct tg_chunk *chunk);
-
-#define TG_WINDOW 128u /* queued moves that a turn considers */
 
 /* copy.c: the GPU copy backend. Called with the client's lock held, but for tg_copy_call. */
 int tg_enter(struct tg_client *c, int device); /* makes the device's context current */

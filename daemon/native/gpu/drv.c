@@ -20,7 +20,6 @@ struct entry {
 
 static const struct entry entries[] = {
     AT(init, "cuInit", 1),
-    AT(version, "cuDriverGetVersion", 1),
     AT(device_count, "cuDeviceGetCount", 1),
     AT(device_attribute, "cuDeviceGetAttribute", 1),
     AT(device_uuid, "cuDeviceGetUuid_v2", 1),

@@ -8,7 +8,6 @@
 struct tg_driver {
 	void *library;
 	CUresult (*init)(unsigned int);
-	CUresult (*version)(int *);
 	CUresult (*device_count)(int *);
 	CUresult (*device_attribute)(int *, int, CUdevice);
 	CUresult (*device_uuid)(unsigned char[16], CUdevice);

@@ -8,10 +8,6 @@
 
 #include <stdlib.h>
 
-#define GRAPHS 512u
-#define NODES 65536u
-#define DEPTH 4 /* of graphs in graphs */
-
 struct graph {
 	void *exec;
 	struct tg_span *span;
@@ -19,7 +15,7 @@ struct graph {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct graph table[GRAPHS];
+static struct graph table[TG_GRAPHS];
 
 static void scan_kernel(struct tg_client *c, struct tg_spans *spans, void *node)
 {
@@ -35,7 +31,7 @@ static void scan_graph(struct tg_client *c, struct tg_spans *spans, void *graph,
 	size_t count = 0;
 	void **nodes;
 
-	if (c->driver.graph_nodes(graph, NULL, &count) || !count || count > NODES)
+	if (c->driver.graph_nodes(graph, NULL, &count) || !count || count > TG_GRAPH_NODES)
 		return;
 	nodes = calloc(count, sizeof(*nodes));
 	if (!nodes || c->driver.graph_nodes(graph, nodes, &count))
@@ -58,7 +54,7 @@ static void scan_graph(struct tg_client *c, struct tg_spans *spans, void *graph,
 void tg_graph_gone(void *exec)
 {
 	pthread_mutex_lock(&lock);
-	for (uint32_t i = 0; i < GRAPHS; i++)
+	for (uint32_t i = 0; i < TG_GRAPHS; i++)
 		if (table[i].exec == exec) {
 			free(table[i].span);
 			table[i] = (struct graph){0};
@@ -76,14 +72,14 @@ void tg_graph_made(struct tg_client *c, void *exec, void *graph)
 	    !c->driver.kernel_node_params || !c->driver.child_graph)
 		goto out;
 	tg_launches_begin(c, spans);
-	scan_graph(c, spans, graph, DEPTH);
+	scan_graph(c, spans, graph, TG_GRAPH_DEPTH);
 	kept = calloc(spans->count + 1, sizeof(*kept));
 	if (!kept)
 		goto out;
 	for (uint32_t i = 0; i < spans->count; i++)
 		kept[i] = spans->span[i];
 	pthread_mutex_lock(&lock);
-	for (uint32_t i = 0; i < GRAPHS && kept; i++)
+	for (uint32_t i = 0; i < TG_GRAPHS && kept; i++)
 		if (!table[i].exec) {
 			table[i] = (struct graph){exec, kept, spans->count};
 			kept = NULL;
@@ -100,7 +96,7 @@ bool tg_graph_spans(void *exec, struct tg_spans *spans)
 
 	spans->count = 0;
 	pthread_mutex_lock(&lock);
-	for (uint32_t i = 0; i < GRAPHS && !known; i++)
+	for (uint32_t i = 0; i < TG_GRAPHS && !known; i++)
 		if (table[i].exec == exec) {
 			known = true;
 			while (spans->count < table[i].count) {

@@ -5,15 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAITING 16384u	  /* spans of launches that have not run yet */
-#define MARKS 64u	  /* events under way */
-#define STREAMS 32u	  /* told apart; further ones share */
-#define MARK_NS 100000u	  /* a mark is set after a launch so long after the last one */
-#define MARK_SPANS 256u	  /* ... or so many spans after it */
-#define TURN_SPANS 65536u /* a start that was not seen for one to two turns is forgotten */
-#define STALE_NS 1000000u /* a stream without launches for so long waits for others' marks */
-#define BATCH 256u
-
 enum { UNMARKED = UINT16_MAX, FORGOTTEN = UINT16_MAX - 1 };
 
 struct waiting {
@@ -30,14 +21,14 @@ struct mark {
 
 struct tg_launches {
 	pthread_mutex_t lock;
-	struct waiting waiting[WAITING];
+	struct waiting waiting[TG_WAITING];
 	uint32_t head, count;
-	struct mark mark[MARKS];
+	struct mark mark[TG_MARKS];
 	struct {
 		CUstream stream;
 		uint64_t marked_ns, launched_ns;
 		uint32_t open; /* spans without a mark */
-	} stream[STREAMS];
+	} stream[TG_STREAMS];
 	uint32_t streams;
 	uint32_t ticket, turn_spans;
 	uint8_t turn;
@@ -71,7 +62,7 @@ void tg_launches_close(struct tg_client *c)
 
 	if (!l)
 		return;
-	for (uint32_t i = 0; i < MARKS; i++)
+	for (uint32_t i = 0; i < TG_MARKS; i++)
 		if (l->mark[i].event)
 			c->driver.event_destroy(l->mark[i].event);
 	pthread_mutex_destroy(&l->lock);
@@ -167,8 +158,8 @@ static uint16_t slot_of(struct tg_launches *l, CUstream stream)
 	for (uint32_t i = 0; i < l->streams; i++)
 		if (l->stream[i].stream == stream)
 			return (uint16_t)i;
-	if (l->streams == STREAMS)
-		return (uint16_t)((uintptr_t)stream / 64 % STREAMS);
+	if (l->streams == TG_STREAMS)
+		return (uint16_t)((uintptr_t)stream / 64 % TG_STREAMS);
 	l->stream[l->streams].stream = stream;
 	return (uint16_t)l->streams++;
 }
@@ -178,11 +169,11 @@ static uint16_t slot_of(struct tg_launches *l, CUstream stream)
 static void give_mark(struct tg_launches *l, uint16_t slot, struct mark *mark, uint64_t now)
 {
 	for (uint32_t i = 0; i < l->count; i++) {
-		struct waiting *w = &l->waiting[(l->head + i) % WAITING];
+		struct waiting *w = &l->waiting[(l->head + i) % TG_WAITING];
 
 		if (w->mark != UNMARKED)
 			continue;
-		if (w->stream != slot && now - l->stream[w->stream].launched_ns < STALE_NS)
+		if (w->stream != slot && now - l->stream[w->stream].launched_ns < TG_STALE_NS)
 			continue;
 		w->mark = (uint16_t)(mark - l->mark);
 		mark->waiting++;
@@ -194,7 +185,7 @@ static void give_mark(struct tg_launches *l, uint16_t slot, struct mark *mark, u
 static void forget_open(struct tg_launches *l, uint16_t slot)
 {
 	for (uint32_t i = 0; i < l->count; i++) {
-		struct waiting *w = &l->waiting[(l->head + i) % WAITING];
+		struct waiting *w = &l->waiting[(l->head + i) % TG_WAITING];
 
 		if (w->stream == slot && w->mark == UNMARKED) {
 			w->span.bytes = 0;
@@ -212,7 +203,7 @@ static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64
 	struct mark *mark = NULL;
 	int capturing = 0;
 
-	for (uint32_t i = 0; i < MARKS && !mark; i++)
+	for (uint32_t i = 0; i < TG_MARKS && !mark; i++)
 		if (!l->mark[i].waiting)
 			mark = &l->mark[i];
 	if (c->driver.stream_capturing && c->driver.stream_capturing(stream, &capturing))
@@ -240,7 +231,7 @@ static struct tg_span take_oldest(struct tg_launches *l)
 		l->stream[w->stream].open--;
 	else if (w->mark != FORGOTTEN)
 		l->mark[w->mark].waiting--;
-	l->head = (l->head + 1) % WAITING;
+	l->head = (l->head + 1) % TG_WAITING;
 	l->count--;
 	return w->span;
 }
@@ -256,11 +247,11 @@ void tg_launches_end(struct tg_client *c, const struct tg_spans *spans, CUstream
 	c->stats.launches_untold += !told;
 	slot = slot_of(l, stream);
 	for (uint32_t i = 0; i < spans->count; i++) {
-		if (l->count == WAITING) {
+		if (l->count == TG_WAITING) {
 			take_oldest(l);
 			c->stats.spans_dropped++;
 		}
-		l->waiting[(l->head + l->count++) % WAITING] = (struct waiting){
+		l->waiting[(l->head + l->count++) % TG_WAITING] = (struct waiting){
 		    .span = spans->span[i],
 		    .mark = UNMARKED,
 		    .stream = slot,
@@ -269,12 +260,12 @@ void tg_launches_end(struct tg_client *c, const struct tg_spans *spans, CUstream
 	}
 	l->stream[slot].launched_ns = now;
 	l->turn_spans += spans->count;
-	if (l->turn_spans >= TURN_SPANS) {
+	if (l->turn_spans >= TG_FORGET_SPANS) {
 		l->turn_spans = 0;
 		l->turn = l->turn == UINT8_MAX ? 1 : (uint8_t)(l->turn + 1);
 	}
-	if (l->stream[slot].open &&
-	    (now - l->stream[slot].marked_ns >= MARK_NS || l->stream[slot].open >= MARK_SPANS)) {
+	if (l->stream[slot].open && (now - l->stream[slot].marked_ns >= TG_MARK_NS ||
+				     l->stream[slot].open >= TG_MARK_SPANS)) {
 		l->stream[slot].marked_ns = now;
 		set_mark(c, slot, stream, now);
 	}
@@ -300,7 +291,7 @@ static bool pass_marks(struct tg_client *c)
 	struct tg_launches *l = c->launches;
 	bool more = false;
 
-	for (uint32_t i = 0; i < MARKS; i++) {
+	for (uint32_t i = 0; i < TG_MARKS; i++) {
 		struct mark *mark = &l->mark[i];
 
 		if (!mark->waiting || mark->passed)
@@ -321,7 +312,7 @@ static uint32_t take_run(struct tg_launches *l, struct tg_span *out)
 {
 	uint32_t taken = 0;
 
-	while (taken < BATCH && l->count && has_run(l, &l->waiting[l->head]))
+	while (taken < TG_BATCH && l->count && has_run(l, &l->waiting[l->head]))
 		out[taken++] = take_oldest(l);
 	return taken;
 }
@@ -329,7 +320,7 @@ static uint32_t take_run(struct tg_launches *l, struct tg_span *out)
 bool tg_launches_poll(struct tg_client *c)
 {
 	struct tg_launches *l = c->launches;
-	struct tg_span run[BATCH];
+	struct tg_span run[TG_BATCH];
 	uint32_t taken;
 	bool more;
 
@@ -345,6 +336,6 @@ bool tg_launches_poll(struct tg_client *c)
 		for (uint32_t i = 0; i < taken; i++)
 			if (run[i].bytes)
 				tg_used(c, run[i].addr, run[i].bytes);
-	} while (taken == BATCH);
+	} while (taken == TG_BATCH);
 	return more;
 }

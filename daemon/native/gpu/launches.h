@@ -14,8 +14,6 @@
 
 #include "client.h"
 
-#define TG_LAUNCH_SPANS 512u /* of one launch or graph; more are counted and dropped */
-
 struct tg_span {
 	uint64_t addr, bytes;
 };

@@ -15,13 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETRY_MS 1000u
-#define RETRY_MOST_MS 8000u
-#define STEADY_MS 10000u /* a connection of this age is a success */
-#define BUSY_US 200	 /* a move of one chunk ends about then */
-#define IDLE_US 50000
-#define SILENCE_MS 800u
-
 void tg_link_wake(struct tg_client *c)
 {
 	uint64_t one = 1;
@@ -88,8 +81,8 @@ static bool silent(struct tg_client *c)
 {
 	uint64_t limit = 3u * c->heartbeat_ms;
 
-	if (!limit || limit > SILENCE_MS)
-		limit = SILENCE_MS;
+	if (!limit || limit > TG_SILENCE_MS)
+		limit = TG_SILENCE_MS;
 	return tg_now(c) - c->heard_ns > limit * 1000000u;
 }
 
@@ -126,14 +119,14 @@ static void wait_to_retry(struct tg_client *c, uint32_t *retry_ms)
 	uint64_t due = now_ms() + *retry_ms, now;
 
 	while ((now = now_ms()) < due && !__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE))
-		wait_a_while(c, tg_pump(c) ? BUSY_US : (long)(due - now) * 1000);
-	*retry_ms = *retry_ms * 2 < RETRY_MOST_MS ? *retry_ms * 2 : RETRY_MOST_MS;
+		wait_a_while(c, tg_pump(c) ? TG_BUSY_US : (long)(due - now) * 1000);
+	*retry_ms = *retry_ms * 2 < TG_RETRY_MOST_MS ? *retry_ms * 2 : TG_RETRY_MOST_MS;
 }
 
 static void *serve(void *argument)
 {
 	struct tg_client *c = argument;
-	uint32_t retry_ms = RETRY_MS;
+	uint32_t retry_ms = TG_RETRY_MS;
 	uint64_t since_ms = 0;
 	uint8_t held[TGW_MAX_BYTES];
 	int held_bytes = 0, relaxed = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
@@ -164,12 +157,12 @@ static void *serve(void *argument)
 		}
 		if (!there) {
 			drop(c);
-			if (now_ms() - since_ms >= STEADY_MS)
-				retry_ms = RETRY_MS;
+			if (now_ms() - since_ms >= TG_STEADY_MS)
+				retry_ms = TG_RETRY_MS;
 			wait_to_retry(c, &retry_ms);
 			continue;
 		}
-		wait_a_while(c, moving || held_bytes ? BUSY_US : IDLE_US);
+		wait_a_while(c, moving || held_bytes ? TG_BUSY_US : TG_IDLE_US);
 	}
 	if (c->socket_fd >= 0)
 		drop(c);

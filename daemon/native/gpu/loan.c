@@ -7,12 +7,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define DUE_MS 40u /* until the daemon has said otherwise */
-
 void tg_loans_open(struct tg_client *c)
 {
 	c->loans.fd = -1;
-	c->loans.due_ms = DUE_MS;
+	c->loans.due_ms = TG_DUE_MS;
 	pthread_cond_init(&c->loans.told, NULL);
 }
 

@@ -11,12 +11,11 @@
 #define TIERD_GPU_LOAN_H
 
 #include "drv.h"
+#include "tuning.h"
 #include "wire.h"
 
 #include <pthread.h>
 #include <stdbool.h>
-
-#define TG_LOAN_STEPS 8
 
 struct tg_client;
 

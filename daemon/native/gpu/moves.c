@@ -12,9 +12,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define HOST_RUN 4u	 /* chunks in a call to the host, which waits for them */
-#define TURN_NS 1000000u /* a turn starts nothing more after this: messages wait */
-
 int tg_queue(struct tg_client *c, const struct tgw_move *move)
 {
 	struct tg_ring *ring = move->flags & TGW_URGENT ? &c->urgent : &c->normal;
@@ -212,7 +209,7 @@ static bool joins(struct tg_client *c, const struct tg_flight *f, const struct t
 static void gather_run(struct tg_client *c, struct tg_flight *f, struct tgw_move *later,
 		       uint32_t count)
 {
-	uint32_t most = f->to == TG_HOST ? HOST_RUN : TG_RUN, before;
+	uint32_t most = f->to == TG_HOST ? TG_HOST_RUN : TG_RUN, before;
 
 	do {
 		before = f->count;
@@ -273,7 +270,7 @@ static bool try_move(struct tg_client *c, const struct tgw_move *move, struct tg
 
 	if (!current(c, move))
 		return true;
-	if (tg_now(c) - c->turn_ns > TURN_NS)
+	if (tg_now(c) - c->turn_ns > TG_TURN_NS)
 		return false;
 	if (chunk->location != TG_NO_PLACE &&
 	    c->on_path[tg_place(chunk->location)][tg_place(move->dest)] >= most)

@@ -9,10 +9,6 @@
 
 #include <string.h>
 
-#define FUNCTIONS 4096u /* in the table; a full one starts anew */
-#define SIZES 65536u
-#define LEAST sizeof(uint64_t) /* a smaller parameter holds no address */
-
 struct function {
 	void *handle;
 	uint32_t first; /* in sizes[] */
@@ -21,8 +17,8 @@ struct function {
 };
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
-static struct function table[FUNCTIONS];
-static uint32_t sizes[SIZES], functions, sizes_used;
+static struct function table[TG_FUNCTIONS];
+static uint32_t sizes[TG_SIZES], functions, sizes_used;
 
 static void forget(void)
 {
@@ -39,10 +35,10 @@ void tg_params_forget(void)
 
 static struct function *slot_of(void *handle)
 {
-	uint32_t at = (uint32_t)(((uintptr_t)handle >> 4) * 2654435761u) % FUNCTIONS;
+	uint32_t at = (uint32_t)(((uintptr_t)handle >> 4) * 2654435761u) % TG_FUNCTIONS;
 
 	while (table[at].handle && table[at].handle != handle)
-		at = (at + 1) % FUNCTIONS;
+		at = (at + 1) % TG_FUNCTIONS;
 	return &table[at];
 }
 
@@ -72,10 +68,10 @@ static bool learn(const struct tg_driver *driver, void *handle, struct function 
 		ret = info(driver, true, handle, 0, &bytes);
 	}
 	for (uint32_t i = 0; !ret; i++) {
-		if (sizes_used == SIZES || i == UINT16_MAX)
+		if (sizes_used == TG_SIZES || i == UINT16_MAX)
 			return false;
 		sizes[sizes_used++] = (uint32_t)bytes;
-		if (bytes >= LEAST)
+		if (bytes >= TG_LEAST_PARAMETER)
 			out->count = (uint16_t)(i + 1);
 		ret = info(driver, kernel, handle, i + 1, &bytes);
 	}
@@ -94,7 +90,7 @@ static struct function *known(const struct tg_driver *driver, void *handle)
 		return f;
 	pthread_rwlock_unlock(&lock);
 	pthread_rwlock_wrlock(&lock);
-	if (functions >= FUNCTIONS / 2 || sizes_used >= SIZES - 4096)
+	if (functions >= TG_FUNCTIONS / 2 || sizes_used >= TG_SIZES - 4096)
 		forget();
 	f = slot_of(handle);
 	if (!f->handle) {
@@ -133,7 +129,7 @@ bool tg_params_scan(struct tg_client *c, struct tg_spans *spans, void *function,
 	f = known(&c->driver, function);
 	told = f->handle && !f->unreadable;
 	for (uint32_t i = 0; told && i < f->count; i++)
-		if (sizes[f->first + i] >= LEAST)
+		if (sizes[f->first + i] >= TG_LEAST_PARAMETER)
 			tg_launches_scan(c, spans, params[i], sizes[f->first + i]);
 	pthread_rwlock_unlock(&lock);
 	return told;

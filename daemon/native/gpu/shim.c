@@ -83,7 +83,7 @@ static struct tg_client *client_here(void)
 	if (!tried[device]) {
 		struct tg_options options = {
 		    .driver = getenv("TIERD_GPU_DRIVER"),
-		    .socket = socket ? socket : "/run/tierd/gpu.sock",
+		    .socket = socket ? socket : TG_SOCKET,
 		    .name = program_invocation_short_name,
 		    .device = device,
 		    .role = role,

@@ -22,7 +22,7 @@ static struct tg_client *client_of(int device)
 	const char *socket = getenv("TIERD_GPU_SOCKET");
 	struct tg_options options = {
 	    .driver = getenv("TIERD_GPU_DRIVER"),
-	    .socket = socket ? socket : "/run/tierd/gpu.sock",
+	    .socket = socket ? socket : TG_SOCKET,
 	    .name = "torch",
 	    .device = device,
 	    .role = TG_BORROW,

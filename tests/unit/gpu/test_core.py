@@ -13,7 +13,6 @@ from tierd_gpu.account import Account
 from tierd_gpu.cost import CostModel
 from tierd_gpu.links import CHUNK_BYTES, HOST, pair_bandwidth
 from tierd_gpu.predict import Predictor
-from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.share import divide
 
 
@@ -73,7 +72,7 @@ def test_the_wider_link_gets_the_larger_share() -> None:
 
 
 def test_a_chunk_that_must_leave_goes_where_it_is_worth_most() -> None:
-    model = CostModel(topology(), HarvestSettings())
+    model = CostModel(topology())
     blocked = np.zeros(model.chunk_ns.shape, np.bool_)
     assert model.best_place(0, 0, 1.0, [HOST, 1], blocked) == 1
     model.waiting[0, 1] = 12
@@ -84,14 +83,14 @@ def test_a_chunk_that_must_leave_goes_where_it_is_worth_most() -> None:
 
 
 def test_sparse_uses_are_left_in_place_and_dense_ones_fetched() -> None:
-    model = CostModel(topology(), HarvestSettings())
+    model = CostModel(topology())
     assert not model.worth_fetching(1, 0, pages=4, uses=1)
     assert model.worth_fetching(1, 0, pages=512, uses=1)
     assert model.worth_fetching(1, 0, pages=8, uses=40)
 
 
 def test_a_move_to_a_host_that_has_no_memory_for_it_takes_longer() -> None:
-    model = CostModel(topology(), HarvestSettings())
+    model = CostModel(topology())
     link = CHUNK_BYTES / 12
     assert model.alone_ns(0, HOST) == pytest.approx(link + 14_000)
     assert model.alone_ns(0, HOST, first=True) == pytest.approx(link + 14_000 + 474_000)

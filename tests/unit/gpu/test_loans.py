@@ -12,10 +12,11 @@ from gpu_host import MS, SETTINGS, TOTAL, Host
 
 from tierd_gpu import wire
 from tierd_gpu.links import CHUNK_BYTES, HOST
-from tierd_gpu.loans import GROW_NS, IDLE_NS, PENDING, Loans
+from tierd_gpu.loans import Loans
 from tierd_gpu.metrics import samples
 from tierd_gpu.session import Session
 from tierd_gpu.tenant import TenantSpec
+from tierd_gpu.tuning import LOAN
 from tierd_gpu.wire import Kind, WireError
 
 BOUND = 50 * MS
@@ -51,7 +52,7 @@ def test_a_context_that_is_to_be_made_is_taken_off_the_grant() -> None:
     assert loan.granted == TOTAL - 16 - 40
     host.own[1] = 40
     host.say(1, 1000, 10)
-    host.tick(GROW_NS / MS)
+    host.tick(LOAN.grow_ns / MS)
     assert loan.granted == TOTAL - 16 - 40
 
 
@@ -94,7 +95,7 @@ def test_the_largest_loan_gives_back_first_and_of_equal_ones_the_idle_one() -> N
         host.say(session, 240, 0)
     host.tick()
     idle = host.say(1, 240, 240)
-    host.tick(1 + IDLE_NS / MS)
+    host.tick(1 + LOAN.idle_ns / MS)
     used = host.say(2, 240, 240)
     host.own[1] = 200
     host.tick()
@@ -115,7 +116,7 @@ def test_a_revocation_is_told_with_its_bound_and_is_over_when_obeyed() -> None:
     assert host.core.loans.news(1, host.now + 5 * MS) == [(1, 35, TOTAL - 200 - 16)]
     host.now += 20 * MS
     host.say(1, 400, loan.granted)
-    assert host.core.loans.returned_ns == [20 * MS]
+    assert list(host.core.loans.returned_ns) == [20 * MS]
     assert not loan.pending
     assert host.core.counts["loan_revocations_obeyed"] == 1
 
@@ -147,7 +148,7 @@ def test_each_fall_of_a_grant_has_its_own_bound() -> None:
     for chunks in range(1000, 0, -1):
         loans.tell(loan, 2000, 1001, 70 * MS)
         loans.grant(loan, chunks, 70 * MS)
-    assert len(loan.pending) <= PENDING
+    assert len(loan.pending) <= LOAN.pending
 
 
 def test_a_grant_falls_at_once_and_grows_slowly_and_never_while_something_is_owed() -> None:
@@ -155,19 +156,19 @@ def test_a_grant_falls_at_once_and_grows_slowly_and_never_while_something_is_owe
     loan = loans.of(1, 0, 1)
     loans.tell(loan, 400, 0, 0)
     loans.grant(loan, 100, 0)
-    loans.grant(loan, 200, GROW_NS - 1)
+    loans.grant(loan, 200, LOAN.grow_ns - 1)
     assert loan.granted == 100
-    loans.grant(loan, 110, GROW_NS)
+    loans.grant(loan, 110, LOAN.grow_ns)
     assert loan.granted == 100
-    loans.grant(loan, 116, GROW_NS)
+    loans.grant(loan, 116, LOAN.grow_ns)
     assert loan.granted == 116
-    loans.tell(loan, 400, 116, GROW_NS)
-    loans.grant(loan, 60, GROW_NS + 1)
+    loans.tell(loan, 400, 116, LOAN.grow_ns)
+    loans.grant(loan, 60, LOAN.grow_ns + 1)
     assert loan.granted == 60
-    loans.grant(loan, 400, 3 * GROW_NS)
+    loans.grant(loan, 400, 3 * LOAN.grow_ns)
     assert loan.granted == 60
-    loans.tell(loan, 400, 60, 3 * GROW_NS)
-    loans.grant(loan, 400, 3 * GROW_NS + 1)
+    loans.tell(loan, 400, 60, 3 * LOAN.grow_ns)
+    loans.grant(loan, 400, 3 * LOAN.grow_ns + 1)
     assert loan.granted == 400
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from gpu_host import MS, SETTINGS, TOTAL, Host, parked
 
 from tierd_gpu.links import CHUNK_BYTES, HOST
+from tierd_gpu.tuning import PLAN
 
 
 def test_a_lender_that_takes_everything_gets_everything_back() -> None:
@@ -127,5 +128,5 @@ def test_no_command_takes_a_lender_below_its_floor_and_no_chunk_bounces() -> Non
         floor = SETTINGS.floor_bytes // CHUNK_BYTES
         assert host.least[2] >= min(before, floor)
         for tenant in tenants:
-            assert tenant.bounce.max() <= SETTINGS.bounce_limit + 1
+            assert tenant.bounce.max() <= PLAN.bounces + 1
     assert sum(int(t.uses) for t in tenants) == 6400

@@ -19,6 +19,7 @@ from standin import CHUNK
 from storm import FLOOR, Seen, Storm
 
 from tierd_gpu.settings import HarvestSettings
+from tierd_gpu.tuning import PLAN
 
 EPOCH = 10_000
 """Moves until a lender is lost; then a new host is made."""
@@ -47,7 +48,7 @@ def test_whatever_happens_no_byte_is_wrong_and_every_bound_holds(durable: bool, 
     assert seen.wrong == 0
     assert seen.refused == 0
     assert seen.crossed == 0
-    assert seen.bounce <= settings.bounce_limit
+    assert seen.bounce <= PLAN.bounces
     assert (seen.revocations > 0) is not durable
     assert seen.revoke_ns <= settings.revoke_bound_ns
     assert all(seen.mishaps[name] for name in ("link", "everything", "client", "daemon", "lost"))

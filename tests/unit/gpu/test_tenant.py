@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from gpu_host import MS, SETTINGS, Host, parked, topology
 
-from tierd_gpu import reclaim, wire
+from tierd_gpu import wire
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import HOST
 from tierd_gpu.placed import PlacedChunks
 from tierd_gpu.session import MAX_CHUNKS
 from tierd_gpu.tenant import Tenant, TenantSpec
+from tierd_gpu.tuning import PLAN, RECLAIM
 
 
 def test_a_chunk_that_is_a_little_late_is_expected_soon_and_a_new_one_like_the_others() -> None:
@@ -81,7 +82,7 @@ def test_a_broken_link_is_left_alone_for_a_while() -> None:
     order = tenant.take_orders().tolist()[-1]
     host.place(1, 3, 1, seq=order[3], status=errno.ENOLINK)
     assert tenant.blocked(host.now)[1, 0]
-    assert not tenant.blocked(host.now + SETTINGS.backoff_ns)[1, 0]
+    assert not tenant.blocked(host.now + PLAN.backoff_ns)[1, 0]
     assert tenant.busy[3] == 0
 
 
@@ -90,7 +91,7 @@ def test_a_command_without_an_answer_is_forgotten() -> None:
     tenant = parked(host, 4)
     host.core.order(tenant, 0, 0, now_ns=host.now)
     assert host.core.cost.waiting[1, 0] == 1
-    host.now += SETTINGS.answer_ns + 1
+    host.now += PLAN.answer_ns + 1
     host.core.plan(1, host.now)
     assert host.core.counts["unanswered"] == 1
     assert host.core.cost.waiting[1, 0] == 0
@@ -136,13 +137,12 @@ def test_a_tick_costs_the_same_however_many_chunks_are_claimed(tenants: int) -> 
     for turn in range(1, 20):
         costs.append(cost_of_a_tick(core, turn * MS))
         read, ordered, _ = costs[-1]
-        assert read <= reclaim.IN_TURN * reclaim.WINDOW
-        assert ordered <= reclaim.TICK_COMMANDS * SETTINGS.outstanding
+        assert read <= RECLAIM.tenants_in_turn * RECLAIM.window_chunks
+        assert ordered <= RECLAIM.tick_commands
         for tenant in core.tenants.values():
-            under_way = (reclaim.UNDER_WAY + 1) * SETTINGS.outstanding
-            assert len(tenant.orders) <= under_way
+            assert len(tenant.orders) <= RECLAIM.tenant_commands + PLAN.commands
             tenant.out.clear()
-    assert sum(ordered for _, ordered, _ in costs) > SETTINGS.outstanding
+    assert sum(ordered for _, ordered, _ in costs) > PLAN.commands
     print(f"{tenants} x {CLAIMED} claimed: longest tick {max(ms for *_, ms in costs):.2f} ms")
 
 
