@@ -31,8 +31,8 @@ class PlanTuning:
     gain_ratio: float = tuned(
         0.1,
         "ratio",
-        "A chunk used in place comes home for a gain of this part of what its move and another's "
-        "take, which go on beside kernels.",
+        "A chunk that is used in place comes home for a gain of this part of the time that its "
+        "move and another's take; moves go on beside kernels.",
     )
     commands: int = tuned(96, "count", "A tenant has so many under way at most.")
     bounces: int = tuned(2, "count", "A chunk moves home so often without a use in between.")
@@ -102,8 +102,10 @@ class LoanTuning:
     """Loans of programs that manage memory themselves."""
 
     grow_ns: int = tuned(100_000_000, "ns", "A grant grows no sooner after it has changed.")
-    grow_chunks: int = tuned(16, "chunks", "It grows by so much at least, or by a part of it,")
-    grow_divisor: int = tuned(8, "ratio", "which is the grant divided by this.")
+    grow_chunks: int = tuned(
+        16, "chunks", "A grant grows by so many at least, or by a part of it if that is less."
+    )
+    grow_divisor: int = tuned(8, "ratio", "That part is the grant divided by this.")
     idle_ns: int = tuned(10_000_000_000, "ns", "A loan without a sign of use for so long is idle.")
     idle_weight: float = tuned(0.25, "ratio", "What an idle loan weighs against others.")
     notice_ratio: float = tuned(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forecast, prediction, sharing, costs: the harvester's pure parts."""
+"""Prediction, sharing, costs, room: the harvester's pure parts."""
 
 from __future__ import annotations
 
