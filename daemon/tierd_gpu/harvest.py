@@ -119,7 +119,7 @@ class Harvester:
         for gpu in self.gpus:
             gpu.memory.freed(session, 0, tenant.spec.max_chunks)
         self.loans.leave(session)
-        self._count_borrowed()
+        self.count_borrowed()
 
     def set_memory(
         self, gpu: int, free: int, own: int | None = None, *, lost: bool = False
@@ -180,7 +180,7 @@ class Harvester:
             self.counts[f"refused_{errno.errorcode.get(status, status)}"] += 1
             if status in BROKEN:
                 tenant.block(found.source, found.dest, now_ns + PLAN.backoff_ns)
-        self._count_borrowed()
+        self.count_borrowed()
 
     def loan(self, session: int, records: Records, now_ns: int) -> None:
         """What programs say of their loans (`wire.LOAN`).
@@ -197,7 +197,7 @@ class Harvester:
             tenant.visited[gpu] |= held > 0
             loan = self.loans.of(session, tenant.spec.uid, gpu)
             self.loans.tell(loan, chunks[0], chunks[1], now_ns)
-        self._count_borrowed()
+        self.count_borrowed()
 
     def _settle(self, tenant: Tenant, sequence: int) -> Order | None:
         found = tenant.answered(sequence)
@@ -234,16 +234,13 @@ class Harvester:
             self.counts["unanswered"] += 1
             oldest = next(iter(tenant.orders.items()), None)
 
-    def _count_borrowed(self) -> None:
+    def count_borrowed(self) -> None:
+        """Count what others have on each GPU."""
         for index, gpu in enumerate(self.gpus):
             gpu.borrowed = sum(
                 int(t.lent_count[index]) for t in self.tenants.values() if t.spec.home != index
             )
             gpu.loaned = self.loans.lent(index)
-
-    def unbacked_on(self, gpu: int) -> int:
-        """Chunks of others that are parked on a GPU: what would be lost with it."""
-        return sum(int(t.lent_count[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
 
     def parked_ns(self, gpu: int) -> float:
         """Time in which everything that others have on a GPU, or send there, is on the host."""

@@ -34,7 +34,7 @@ def samples(core: Harvester, server: GpuServer | None = None) -> Iterator[Sample
         yield Sample(
             "tierd_gpu_unbacked_bytes", "gauge",
             "Borrowed memory of a GPU that has no other copy: lost if the GPU is.",
-            label, core.unbacked_on(index) * CHUNK_BYTES,
+            label, gpu.borrowed * CHUNK_BYTES,
         )  # fmt: skip
         yield Sample(
             "tierd_gpu_lendable_bytes", "gauge", "Memory of a GPU that may be borrowed.",

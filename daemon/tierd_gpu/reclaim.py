@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 def tick(core: Harvester, now_ns: int) -> None:
     """Sample every GPU, share out what it can lend, take back what it needs."""
+    core.count_borrowed()
     for index, gpu in enumerate(core.gpus):
-        gpu.loaned = core.loans.lent(index)
         gpu.lendable, gpu.loanable = _lendable(core, index, gpu, now_ns)
     if core.settings.techniques.peers:
         _lease(core, now_ns)

@@ -238,7 +238,7 @@ class Storm:
         for tenant in core.tenants.values():
             self.seen.bounce = max(self.seen.bounce, int(tenant.bounce.max()))
         for gpu in LENDERS:
-            self.seen.unbacked = max(self.seen.unbacked, core.unbacked_on(gpu))
+            self.seen.unbacked = max(self.seen.unbacked, core.gpus[gpu].borrowed)
         self.count()
 
     def count(self) -> None:

@@ -136,7 +136,7 @@ def test_what_a_lost_neighbour_could_take_is_bounded_by_the_revoke_time(revoke_n
     def watched(now_ns: int) -> None:
         tick(now_ns)
         for gpu in (1, 2, 3):
-            seen[gpu] = max(seen[gpu], core.unbacked_on(gpu))
+            seen[gpu] = max(seen[gpu], core.gpus[gpu].borrowed)
         told.extend(s.value for s in samples(core) if s.name == "tierd_gpu_unbacked_bytes")
 
     core.tick = watched  # type: ignore[method-assign]
