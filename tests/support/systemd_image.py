@@ -105,6 +105,21 @@ def built_packages() -> list[Path]:
     return sorted(folder.glob("*.deb"))
 
 
+def bring_headers(root: Path, version: str) -> None:
+    """Copy this machine's headers of a kernel into a root, as its package would install them."""
+    build = Path("/lib/modules") / version / "build"
+    headers = build.resolve()
+    common = headers.with_name(headers.name.rpartition("-")[0] + "-common")
+    kbuild = (headers / "scripts").resolve().parent
+    for folder in {headers, common, kbuild}:
+        place = root / str(folder).lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        sh("cp", "-a", folder, place)
+    link = root / "lib/modules" / version / "build"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(headers)
+
+
 class Tree:
     """A copy of the base system in which things are installed before it is booted."""
 
@@ -167,22 +182,35 @@ def boot(
     machine: str,
     *,
     timeout_s: float,
+    kernel: host.Kernel | None = None,
+    counted: bool = True,
     on_event: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> list[dict[str, Any]]:
     """Boot `image`; the JSON lines that the guest's script reported, until it is off.
 
+    Args:
+        image: the file.
+        machine: its name.
+        timeout_s: of this host's time.
+        kernel: the newest if it is None.
+        counted: the guest has one CPU, and emulated time counts its instructions. On a busy host it
+            waits longer then, and notices nothing; without, it computes several times as fast.
+        on_event: called with each line.
+
     Raises:
         AssertionError: it was not off in time, or its script failed; with its last words.
     """
-    described, kernel, qemu = _one_cpu(machine), host.find_kernel(), host.find_qemu()
+    described = _one_cpu(machine) if counted else Machine.load(machine)
+    kernel, qemu = kernel or host.find_kernel(), host.find_qemu()
     initrd = kernel.image.with_name(f"initrd.img-{kernel.version}")
     console, report = image.with_name("console"), image.with_name("report")
     chosen = accel.choose("auto", qemu, host.qemu_version(qemu), kernel)
     if chosen.name == "kvm":
         speed = ["-accel", "kvm", "-cpu", "host"]
     else:
-        # Time counts instructions: on a busy host the guest waits longer, and notices nothing.
-        speed = ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]
+        speed = ["-accel", "tcg,thread=multi"]
+        if counted:
+            speed = ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]
         speed += ["-cpu", described.cpu]
     append = "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off audit=0 apparmor=0 quiet"
     append += " systemd.mask=serial-getty@ttyS0.service systemd.mask=systemd-timesyncd.service"
@@ -277,17 +305,7 @@ class Bare:
 
     def bring_headers(self, version: str) -> None:
         """This machine's headers of a kernel, as its package would install them."""
-        build = Path("/lib/modules") / version / "build"
-        headers = build.resolve()
-        common = headers.with_name(headers.name.rpartition("-")[0] + "-common")
-        kbuild = (headers / "scripts").resolve().parent
-        for folder in {headers, common, kbuild}:
-            place = self.root / str(folder).lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            sh("cp", "-a", folder, place)
-        link = self.root / "lib/modules" / version / "build"
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(headers)
+        bring_headers(self.root, version)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A command in it."""
