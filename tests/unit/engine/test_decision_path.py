@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import golden
@@ -19,6 +19,7 @@ from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import make_keys
 from tierd.engine.tick import Tick
+from tierd.engine.tracking import Tracking
 from tierd.migration import NativeMover
 from tierd.workloads.residency import ResidencyScanner
 
@@ -53,7 +54,15 @@ class Called:
         return noted
 
 
-def where_pages_are_and_a_move() -> None:
+def tracking_of_this_process() -> Tracking:
+    """The part of the service that knows where pages are, which the recorded loop has made up."""
+    registry: Any = SimpleNamespace(targets={0: SimpleNamespace(pid=os.getpid())})
+    reads: Any = SimpleNamespace(one=lambda pid, key, function: function())
+    unused: Any = None
+    return Tracking(registry, ResidencyScanner(), unused, unused, 1, reads=reads)
+
+
+def where_pages_are_and_a_move(tracking: Tracking) -> None:
     """What the recorded loop is given made up: this process' pages, and a move of some."""
     data = mmap.mmap(-1, 1 << 20)
     data.madvise(mmap.MADV_NOHUGEPAGE)  # no page of a folio that ends elsewhere
@@ -63,6 +72,8 @@ def where_pages_are_and_a_move() -> None:
     target = WatchedTarget(0, os.getpid(), (WatchedRange(first, first + 256),))
     assert len(ResidencyScanner().scan(target, 0, 256).page)
     n = 8
+    own = make_keys(0, np.arange(first, first + n, dtype=np.uint64))
+    assert (tracking.where(own)[0] >= 0).all()
     plan = MigrationPlan(
         page=make_keys(0, np.arange(first + 1, first + 1 + n, dtype=np.uint64)),
         order=np.zeros(n, np.uint8),
@@ -81,7 +92,7 @@ def test_the_page_lists_the_modules_that_a_pages_way_takes(
     called = Called()
     monkeypatch.setattr(Tick, "run", called.by(Tick.run))
     golden.record_scan(tmp_path / "scan.rec")
-    called.by(where_pages_are_and_a_move)()
+    called.by(where_pages_are_and_a_move)(tracking_of_this_process())
     listed = re.findall(r"^\| `(tierd\.[a-z_.]+)` \|", PAGE.read_text(), re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert sorted(called.modules) == sorted(listed)
