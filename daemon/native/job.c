@@ -140,9 +140,9 @@ static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)
 }
 
 /*
- * Where so many pages were refused and none moved, the others are most likely of the same mapping,
- * and a refusal costs as much as a move. What is left untried here is planned again, but for
- * mappings that refuse.
+ * Where so many pages were refused and none moved, or two huge folios, the others are most likely
+ * of the same mapping, and a refusal costs as much as a move. One huge folio may be in use just
+ * now. What is left untried here is planned again, but for mappings that refuse.
  */
 static void give_up(struct tierd_mover *mover, struct tierd_job *job, uint32_t target)
 {
@@ -159,6 +159,7 @@ static void count_refused(struct tierd_mover *mover, struct tierd_job *job,
 			  const struct tierd_process *process)
 {
 	const struct batch *batch = &mover->batch;
+	const uint32_t most = mover->tuning.give_up_pages;
 	uint32_t *refused = &job->refused[process - job->process];
 
 	for (size_t i = 0; i < batch->n; i++) {
@@ -166,9 +167,9 @@ static void count_refused(struct tierd_mover *mover, struct tierd_job *job,
 			*refused = 0;
 		else if (batch->fate[i] == TIERD_BUSY || batch->fate[i] == TIERD_REFUSED ||
 			 batch->fate[i] == TIERD_FAILED)
-			*refused += folio_bytes(job->order[batch->item[i]]) / PAGE_BYTES;
+			*refused += job->order[batch->item[i]] >= HUGE_ORDER ? most / 2 : 1;
 	}
-	if (*refused >= mover->tuning.give_up_pages)
+	if (*refused >= most)
 		give_up(mover, job, process->target);
 }
 

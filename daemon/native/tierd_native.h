@@ -111,8 +111,8 @@ struct tierd_job {
 	const struct tierd_process *process;
 	size_t processes;
 	/*
-	 * 4 KiB pages of each process that were refused since one moved; after give_up_pages
-	 * the rest of its folios are left untried. NULL: that is not counted.
+	 * Pages of each process that were refused since one moved, a huge folio as half of
+	 * give_up_pages; with as many, its other folios are left untried. NULL: not counted.
 	 */
 	uint32_t *refused;
 	uint8_t *fate;
@@ -136,7 +136,7 @@ struct tierd_mover;
 /* Constants of tierd.core.tuning; what each means is said there. */
 struct tierd_mover_tuning {
 	uint64_t call_target_ns;
-	uint64_t give_up_pages;
+	uint32_t give_up_pages;
 	uint64_t cpu_credit_ns;
 	uint64_t backoff_ns;
 	uint64_t backoff_factor;

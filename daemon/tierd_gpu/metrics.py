@@ -47,7 +47,7 @@ def samples(core: Harvester, server: GpuServer | None = None) -> Iterator[Sample
             label, leased * CHUNK_BYTES,
         )  # fmt: skip
         yield Sample("tierd_gpu_lost", "gauge", "1: the driver says it is gone.", label, gpu.lost)
-    longest_ns = max(core.revoke_ns + core.loans.returned_ns, default=0)
+    longest_ns = max([*core.revoke_ns, *core.loans.returned_ns], default=0)
     yield Sample(
         "tierd_gpu_revocation_longest_seconds", "gauge",
         "The longest of the last 4096 revocations.", {}, longest_ns / 1e9,

@@ -148,7 +148,7 @@ class HeatConfig:
     """[heat]: the table of page heat."""
 
     memory_bytes: int | None = option(
-        Optional(size("1MiB", "64GiB")),
+        Optional(size("1MiB", "32GiB")),
         None,
         "Memory the heat table may take. Left out: a 2048th of the host's memory at the start, "
         "64MiB at least.",

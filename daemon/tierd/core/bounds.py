@@ -51,6 +51,8 @@ HEAT_BYTES_PER_PAGE: Final = 24
 HEAT_FRACTION: Final = 1 / 2048
 """Part of the host's memory that the heat table may take, unless a configuration says how much: one
 page in twelve, the hottest, or all of them where they are 2 MiB."""
+HEAT_MOST_BYTES: Final = 32 << 30
+"""As much as its 32-bit indices allow, rounded down."""
 HEAT_LEAST_BYTES: Final = 64 << 20
 """As much of it a small host allows."""
 HEAT_FOLIOS: Final = 1024
@@ -85,8 +87,8 @@ PING_PONG_WINDOW_NS: Final = 60 * 10**9
 NATIVE_CALL_NS: Final = 50 * 10**6
 """Longest call of the mover or step of the promoter: signals, stop and hold wait for it."""
 REFUSED_IN_A_ROW: Final = 512
-"""4 KiB pages of a process that the kernel refuses one after another, after which the rest of its
-pages in a plan is not tried: a huge folio, or what is tried of a mapping that refused before."""
+"""4 KiB pages of a process, or two huge folios, that the kernel refuses one after another, after
+which the rest of its pages in a plan is not tried. A retry of a mapping tries as many."""
 MOVER_SLICE_NS: Final = 5 * 10**6
 """Time after which the mover returns to the promoter."""
 OUTCOMES_AT_ONCE: Final = 8192

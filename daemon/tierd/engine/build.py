@@ -140,7 +140,8 @@ def heat_bytes(config: Config) -> int:
     if config.heat.memory_bytes is not None:
         return config.heat.memory_bytes
     host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(bounds.HEAT_LEAST_BYTES, int(host_bytes * bounds.HEAT_FRACTION))
+    wanted = max(bounds.HEAT_LEAST_BYTES, int(host_bytes * bounds.HEAT_FRACTION))
+    return min(wanted, bounds.HEAT_MOST_BYTES)
 
 
 def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:

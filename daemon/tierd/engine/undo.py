@@ -121,7 +121,7 @@ class Undo:
         untried = fates == Fate.NOT_TRIED
         if untried.any() and not untried.all():
             # The mover gave up a process that refuses, for this plan.
-            self._rows = np.concatenate([self._rows, self._asked[untried]])
+            self._rows = np.concatenate([self._asked[untried], self._rows])
             again &= ~untried
         if again.any():
             self._again.append(self._asked[again])

@@ -42,7 +42,7 @@ class _Reader(threading.Thread):
         self._begin, self.done = threading.Semaphore(0), threading.Semaphore(0)
         self._lock = threading.Lock()
         self._reads: Sequence[Read] = ()
-        self._left = False
+        self._left = self._enough = False
         self.answers: list[Any] = []
         self.cpu_ns = 0
         self._active_ns = ffi.new("uint64_t *")
@@ -54,8 +54,12 @@ class _Reader(threading.Thread):
 
     def begin(self, reads: Sequence[Read]) -> None:
         """Make these; `done` is released after the last."""
-        self._reads, self.answers = reads, []
+        self._reads, self.answers, self._enough = reads, [], False
         self._begin.release()
+
+    def end_round(self) -> None:
+        """Have the read that it is at be the last of these."""
+        self._enough = True
 
     def leave(self) -> int:
         """Have the thread end after the read that it is at; which one that is."""
@@ -76,6 +80,8 @@ class _Reader(threading.Thread):
                     self.answers.append(answer)
                     if self._left:
                         return
+                if self._enough:
+                    break
             self.cpu_ns += lib.tierd_thread_cpu_ns() - begun_ns
             self.done.release()
             if self._left:
@@ -97,7 +103,8 @@ class BoundedReads:
             uses a processor, or waits for it, is given up after `bounds.SLOW_READ_TIMES` more.
         limit: most reads that are late at a time; with so many, none is made.
         round_s: of the reads that are asked for together, those are made that begin within so long,
-            so that many slow ones do not stop the loop. The others are refused until next time.
+            so that many slow ones do not stop the loop. The others are refused, and come first when
+            they are asked for again.
 
     Attributes:
         given_up: reads that had no answer in time, since the start.
@@ -111,6 +118,8 @@ class BoundedReads:
     ) -> None:
         self._wait_s = wait_s
         self._round_s = round_s
+        self._behind: dict[int, int] = {}
+        """Processes whose reads were refused as others took too long; which comes first."""
         self._limit = limit
         self._reader: _Reader | None = None
         self._late: dict[int, tuple[Read, _Reader, int]] = {}
@@ -162,10 +171,15 @@ class BoundedReads:
                 left.append(read)
             else:
                 answers[read.pid] = late[0]
+        left.sort(key=lambda read: self._behind.get(read.pid, len(self._behind)))
         end_s = time.monotonic() + self._round_s
         while left:
             if self._stopped or len(self.late) >= self._limit:
                 answers |= {read.pid: _refusal(read.pid) for read in left}
+                break
+            if len(answers) and time.monotonic() >= end_s:
+                answers |= {read.pid: _refusal(read.pid, "others were slow") for read in left}
+                self._behind = {read.pid: place for place, read in enumerate(left)}
                 break
             found = self._make(left, end_s)
             answers |= {read.pid: each for read, each in zip(left, found, strict=False)}
@@ -184,7 +198,7 @@ class BoundedReads:
         return (reader.answers[place],) if same else None
 
     def _make(self, reads: Sequence[Read], end_s: float) -> list[Any]:
-        """Answers up to the first that is late; after `end_s` refusals of the rest as well."""
+        """Answers up to the first that is late, or that came after `end_s`."""
         try:
             reader = self._reader or _Reader()
         except RuntimeError:  # There is no thread to be had: TasksMax=, or memory.
@@ -195,11 +209,13 @@ class BoundedReads:
         while not reader.done.acquire(timeout=self._wait_s):
             # Most reads are not waited for, and this costs as much as a short one.
             slept = reader.slept(self._wait_s)
-            over = time.monotonic() >= end_s
+            if time.monotonic() >= end_s:
+                reader.end_round()
             if len(reader.answers) > seen:
-                seen, times = len(reader.answers), -1
+                seen, times = len(reader.answers), 0
+                continue
             times += 1
-            if not over and (times == 0 or (not slept and times < bounds.SLOW_READ_TIMES)):
+            if not slept and times < bounds.SLOW_READ_TIMES:
                 continue
             place = reader.leave()
             if place == len(reads):  # the last answer came in this moment
@@ -210,8 +226,7 @@ class BoundedReads:
             self._late[reads[place].pid] = reads[place], reader, place
             self._reader, self._cpu_ns = None, self.cpu_ns
             self.given_up += 1
-            rest = [_refusal(read.pid, "others were slow") for read in reads[place + 1 :] if over]
-            return [*reader.answers[:place], _refusal(reads[place].pid), *rest]
+            return [*reader.answers[:place], _refusal(reads[place].pid)]
         return reader.answers
 
 

@@ -92,6 +92,7 @@ class Run:
         stop_ns: int | None = None,
         source: list[int] | None = None,
         target: list[int] | None = None,
+        order: int = 0,
     ) -> None:
         ffi, lib = native.ffi, native.lib
         made = ffi.new("struct tierd_mover **")
@@ -108,7 +109,7 @@ class Run:
         known = [lib.fake_node(each) for each in page]
         arrays = {
             "page": ("uint64_t[]", keys),
-            "order": ("uint8_t[]", np.zeros(n, np.uint8)),
+            "order": ("uint8_t[]", np.full(n, order, np.uint8)),
             "source": ("int16_t[]", np.array(source or known, np.int16)),
             "dest": ("int16_t[]", np.array(dest, np.int16)),
             "fate": ("uint8_t[]", self.fate),

@@ -140,6 +140,19 @@ def test_a_process_that_refuses_is_given_up_and_others_are_not(
     assert run.retries == 0
 
 
+def test_one_huge_folio_that_is_in_use_is_tried_again_and_two_are_given_up(native: Any) -> None:
+    native.lib.fake_reset(3 * 512)
+    native.lib.fake_page(0, 0, 10**6, 0)
+    run = Run(native, [0], [1], order=9, retries=2)
+    assert (run.fates(), run.retries) == ({"BUSY": 1}, 2 * 512)
+    native.lib.fake_reset(3 * 512)
+    for folio in range(3):
+        native.lib.fake_page(512 * folio, 0, 10**6, 0)
+    run = Run(native, [0, 512, 1024], [1, 1, 1], order=9)
+    assert run.fates() == {"BUSY": 2, "NOT_TRIED": 1}
+    assert run.retries == 0
+
+
 def test_a_process_of_which_some_pages_move_is_not_given_up(native: Any) -> None:
     native.lib.fake_reset(20_000)
     for page in range(20_000):
