@@ -35,6 +35,11 @@ class StuckError(Exception):
     """A step did not end."""
 
 
+def damon_runs() -> bool:
+    """Whether the service has made DAMON's thread, and begun it."""
+    return KDAMOND.exists() and KDAMOND.read_text().strip() == "on"
+
+
 def until(what: str, condition: Callable[[], bool], daemon: Daemon) -> float:
     """Wait for a condition; returns the seconds it took."""
     begin = time.monotonic()
@@ -96,7 +101,7 @@ class Cycle:
         """The source is the next one, or none, and the loop goes on."""
         self.step("the service goes on without scan", lambda: self.others() > others)
         if self.has_damon:
-            self.step("DAMON runs", lambda: KDAMOND.read_text().strip() == "on")
+            self.step("DAMON runs", damon_runs)
         self.grows("ticks without scan", lambda: self.daemon.ticks, 3)
 
 
