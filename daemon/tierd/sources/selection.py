@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
-from typing import Final
 
 from tierd.config.watching import NeoProfConfig, SourcesConfig
 from tierd.core import bounds
@@ -15,16 +13,6 @@ from tierd.core.access import AccessBatch, AccessSource, EventDrivenSource, Watc
 from tierd.core.errors import UnavailableError
 
 log = logging.getLogger(__name__)
-
-_CLASSES: Final = {
-    "neoprof": "neoprof.NeoProfSource",
-    "scan": "scan.ScanSource",
-    "idlepage": "idlepage.source.IdlePageSource",
-    "pmu": "pmu.PmuSource",
-    "damon": "damon.DamonSource",
-    "faults": "faults.FaultSource",
-}
-"""Name of a source, and of its section in the configuration → its class in this package."""
 
 
 class SourceSelector:
@@ -128,12 +116,11 @@ def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> Acc
     """
     if lines:
         config = replace(config, neoprof=_all_lines(config.neoprof))
-    if name not in _CLASSES:
-        raise ValueError(f"no source is named {name!r}")
-    # Imported here: each source needs much that the others do not.
-    module, _, made = _CLASSES[name].rpartition(".")
-    make: Callable[..., AccessSource] = getattr(import_module(f"tierd.sources.{module}"), made)
-    return make(getattr(config, name), *((config.scan,) if name == "neoprof" else ()))
+    try:
+        make = _MAKERS[name]
+    except KeyError:
+        raise ValueError(f"no source is named {name!r}") from None
+    return make(config)
 
 
 def _all_lines(config: NeoProfConfig) -> NeoProfConfig:
@@ -141,3 +128,49 @@ def _all_lines(config: NeoProfConfig) -> NeoProfConfig:
     access_type = "both" if config.access_type == "auto" else config.access_type
     lines = config.lines_per_access or 1
     return replace(config, merge_requests=False, lines_per_access=lines, access_type=access_type)
+
+
+def _neoprof(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.neoprof import NeoProfSource
+
+    return NeoProfSource(config.neoprof, config.scan)
+
+
+def _scan(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.scan import ScanSource
+
+    return ScanSource(config.scan)
+
+
+def _idlepage(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.idlepage.source import IdlePageSource
+
+    return IdlePageSource(config.idlepage)
+
+
+def _pmu(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.pmu import PmuSource
+
+    return PmuSource(config.pmu)
+
+
+def _damon(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.damon import DamonSource
+
+    return DamonSource(config.damon)
+
+
+def _faults(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.faults import FaultSource
+
+    return FaultSource(config.faults)
+
+
+_MAKERS = {
+    "neoprof": _neoprof,
+    "scan": _scan,
+    "idlepage": _idlepage,
+    "pmu": _pmu,
+    "damon": _damon,
+    "faults": _faults,
+}
