@@ -142,7 +142,7 @@ DEFECTS = (
            "settings->sampling_interval_us > settings->period_us",
            "settings->sampling_interval_us > U32_MAX", _module("sampling", "refused"), slow=True),
     Defect("who closes the device is counted as a reader for ever", "kmod/ring.c",
-           "\topened--;\n", "", _module("torture", "readers"), slow=True),
+           "\ttierd_ring_opened--;\n", "", _module("torture", "readers"), slow=True),
 )  # fmt: skip
 
 
