@@ -46,8 +46,8 @@ class HarvestSettings:
         observe_ns: how long a GPU is watched before it lends.
         own_margin: share of the lender's memory kept beside the most it ever used.
         quota_share: most of a neighbour's memory that one tenant may have.
-        durable: nothing goes to neighbours that is nowhere else, so that the loss of one
-            loses nothing. Off: what a neighbour has is bounded by `revoke_bound_ns`.
+        durable: no chunk goes to neighbours, so that the loss of one loses nothing. Off: what
+            a neighbour has is bounded by `revoke_bound_ns`.
     """
 
     floor_bytes: int = CONFIG.floor_bytes

@@ -66,11 +66,11 @@ class Fate(enum.IntEnum):
     """What became of one planned move."""
 
     NOT_TRIED = 0
-    """Stopped, out of budget, or dry run; the page is where it was."""
+    """Stopped, out of budget, dry run, or of a process that refused others; it is where it was."""
     MOVED = 1
     ALREADY_THERE = 2
     BUSY = 3
-    """Still busy after all retries (a reference is held, or write-back runs)."""
+    """A reference is held, or write-back runs: after all retries, or in a process given up."""
     GONE = 4
     """Not present any more: unmapped, swapped, or the process ended."""
     REFUSED = 5
@@ -175,6 +175,9 @@ class MigrationResult:
         fate: uint8[n] of `Fate`.
         node: int16[n] node the page is on now, -1 where unknown.
         errors: errno → number of pages, for REFUSED, NO_ROOM, BUSY, GONE and FAILED.
+        moved_bytes: bytes that changed node.
+        duration_ns: wall time of the moves.
+        cpu_ns: CPU time of the thread that made them.
         retries: pages that were tried again because they were busy.
         split_fate: uint8[m] of `SplitFate`, for each of the plan's splits. Their time is in
             none of the figures above.

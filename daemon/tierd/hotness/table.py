@@ -258,7 +258,7 @@ class HeatTable:
         return self._within(_checked(node), n, among, hottest=True, huge=True, min_heat=min_heat)
 
     def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
-        """At most `n` folios on `node`, coldest first; key order and `among` as above."""
+        """At most `n` folios on `node`, coldest first; ties and `among` as of `hottest`."""
         return self._within(_checked(node), n, among, hottest=False)
 
     def least(self, node: int) -> float:

@@ -44,6 +44,7 @@ class Terms:
     Attributes:
         bar: hotness that the page must pass.
         price: hotness that pays for the moves and for what the victim loses.
+        promotes: whether the page passes both.
     """
 
     bar: float
@@ -138,7 +139,7 @@ class Verdict:
     """What becomes of a page in the next decision, and why.
 
     Attributes:
-        dest: the node that it goes to, None where it stays.
+        direction, dest: the way and the node that it goes to, None where it stays.
         victim: hotness of the page that has to leave for it; 0 for free memory, None where no
             page was compared with it.
         terms: what the rule said of the two, None where it was not asked.
