@@ -140,9 +140,10 @@ static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)
 }
 
 /*
- * Where so many pages were refused and none moved, or two huge folios, the others are most likely
- * of the same mapping, and a refusal costs as much as a move. One huge folio may be in use just
- * now. What is left untried here is planned again, but for mappings that refuse.
+ * Where so many pages were busy and none moved, they are most likely pinned, and so are the others
+ * of their mapping. To find a page busy costs the kernel many tries, and as much as moves. A few
+ * huge folios may be in use, or their node short of memory. What is left untried here is planned
+ * again, but for mappings that refuse.
  */
 static void give_up(struct tierd_mover *mover, struct tierd_job *job, uint32_t target)
 {
@@ -155,21 +156,20 @@ static void give_up(struct tierd_mover *mover, struct tierd_job *job, uint32_t t
 	}
 }
 
-static void count_refused(struct tierd_mover *mover, struct tierd_job *job,
-			  const struct tierd_process *process)
+static void count_busy(struct tierd_mover *mover, struct tierd_job *job,
+		       const struct tierd_process *process)
 {
 	const struct batch *batch = &mover->batch;
 	const uint32_t most = mover->tuning.give_up_pages;
-	uint32_t *refused = &job->refused[process - job->process];
+	uint32_t *busy = &job->busy[process - job->process];
 
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->fate[i] == TIERD_MOVED)
-			*refused = 0;
-		else if (batch->fate[i] == TIERD_BUSY || batch->fate[i] == TIERD_REFUSED ||
-			 batch->fate[i] == TIERD_FAILED)
-			*refused += job->order[batch->item[i]] >= HUGE_ORDER ? most / 2 : 1;
+			*busy = 0;
+		else if (batch->fate[i] == TIERD_BUSY)
+			*busy += job->order[batch->item[i]] >= HUGE_ORDER ? most / 8 : 1;
 	}
-	if (*refused >= most)
+	if (*busy >= most)
 		give_up(mover, job, process->target);
 }
 
@@ -219,8 +219,8 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 		batch_settle_open(batch, ESRCH);
 	}
 	pages = write_down(mover, job);
-	if (job->refused != NULL && job->pass == 0 && process != NULL)
-		count_refused(mover, job, process);
+	if (job->busy != NULL && job->pass == 0 && process != NULL)
+		count_busy(mover, job, process);
 	bucket_take(&mover->bytes, (double)(pages * PAGE_BYTES), sys_monotonic_ns());
 	if (call_ns > 0) {
 		learn_speed(mover, (double)call_ns / (double)open);

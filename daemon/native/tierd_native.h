@@ -111,10 +111,10 @@ struct tierd_job {
 	const struct tierd_process *process;
 	size_t processes;
 	/*
-	 * Pages of each process that were refused since one moved, a huge folio as half of
+	 * Pages of each process that were busy since one moved, a huge folio as an eighth of
 	 * give_up_pages; with as many, its other folios are left untried. NULL: not counted.
 	 */
-	uint32_t *refused;
+	uint32_t *busy;
 	uint8_t *fate;
 	int16_t *node;
 	uint8_t *tries;

@@ -66,7 +66,7 @@ class Fate(enum.IntEnum):
     """What became of one planned move."""
 
     NOT_TRIED = 0
-    """Stopped, out of budget, dry run, or of a process that refused others; it is where it was."""
+    """Stopped, out of budget, dry run, or its process was given up; the page is where it was."""
     MOVED = 1
     ALREADY_THERE = 2
     BUSY = 3

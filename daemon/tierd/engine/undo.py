@@ -120,7 +120,7 @@ class Undo:
         again = np.isin(fates, AGAIN)
         untried = fates == Fate.NOT_TRIED
         if untried.any() and not untried.all():
-            # The mover gave up a process that refuses, for this plan.
+            # The mover gave up a process whose pages are busy, for this plan.
             self._rows = np.concatenate([self._asked[untried], self._rows])
             again &= ~untried
         if again.any():

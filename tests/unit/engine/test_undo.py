@@ -106,8 +106,8 @@ def test_all_that_tierd_moved_comes_back(data: st.DataObject) -> None:
     assert not len(host.origins.folios())
 
 
-def test_pages_behind_many_that_refuse_come_back_as_well() -> None:
-    """The mover tries some pages of a process that refuses in each tick; all get their turn."""
+def test_pages_behind_many_that_cannot_move_come_back_as_well() -> None:
+    """The mover tries some pages of a process that cannot move in each tick; all get their turn."""
     host = Host()
     for page in range(2 * HUGE_PAGES, PAGES):
         host.move(page, 0)

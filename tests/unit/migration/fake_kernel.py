@@ -122,9 +122,9 @@ class Run:
             setattr(job, name, view)
         targets = np.unique(of).tolist()
         process = ffi.new("struct tierd_process[]", [(each, 1, 1) for each in targets])
-        refused = ffi.new("uint32_t[]", len(targets))
+        busy = ffi.new("uint32_t[]", len(targets))
         job.n, job.process, job.processes = n, process, len(targets)
-        job.refused = refused
+        job.busy = busy
         self.start_ns = lib.fake_now()
         self.slices = 1
         while lib.tierd_mover_run(mover, job, 50_000_000) == 1:
