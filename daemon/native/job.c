@@ -141,9 +141,9 @@ static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)
 
 /*
  * Where so many pages were busy and none moved, they are most likely pinned, and so are the others
- * of their mapping. To find a page busy costs the kernel many tries, and as much as moves. A few
- * huge folios may be in use, or their node short of memory. What is left untried here is planned
- * again, but for mappings that refuse.
+ * of their mapping. To find a page busy costs the kernel many tries, and as much as moves. Huge
+ * folios say nothing: they are busy, too, where their node is short of memory. What is left untried
+ * here is planned again, but for mappings that refuse.
  */
 static void give_up(struct tierd_mover *mover, struct tierd_job *job, uint32_t target)
 {
@@ -160,16 +160,15 @@ static void count_busy(struct tierd_mover *mover, struct tierd_job *job,
 		       const struct tierd_process *process)
 {
 	const struct batch *batch = &mover->batch;
-	const uint32_t most = mover->tuning.give_up_pages;
 	uint32_t *busy = &job->busy[process - job->process];
 
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->fate[i] == TIERD_MOVED)
 			*busy = 0;
 		else if (batch->fate[i] == TIERD_BUSY)
-			*busy += job->order[batch->item[i]] >= HUGE_ORDER ? most / 8 : 1;
+			*busy += job->order[batch->item[i]] < HUGE_ORDER;
 	}
-	if (*busy >= most)
+	if (*busy >= mover->tuning.give_up_pages)
 		give_up(mover, job, process->target);
 }
 

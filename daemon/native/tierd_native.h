@@ -111,8 +111,8 @@ struct tierd_job {
 	const struct tierd_process *process;
 	size_t processes;
 	/*
-	 * Pages of each process that were busy since one moved, a huge folio as an eighth of
-	 * give_up_pages; with as many, its other folios are left untried. NULL: not counted.
+	 * Pages of each process, but for huge folios, that were busy since one moved; with
+	 * give_up_pages of them its other folios are left untried. NULL: not counted.
 	 */
 	uint32_t *busy;
 	uint8_t *fate;
