@@ -139,39 +139,6 @@ static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)
 	return pages;
 }
 
-/*
- * Where so many pages were busy and none moved, they are most likely pinned, and so are the others
- * of their mapping. To find a page busy costs the kernel many tries, and as much as moves. Huge
- * folios say nothing: they are busy, too, where their node is short of memory. What is left untried
- * here is planned again, but for mappings that refuse.
- */
-static void give_up(struct tierd_mover *mover, struct tierd_job *job, uint32_t target)
-{
-	for (size_t i = 0; i < job->n; i++) {
-		if (key_target(job->page[i]) != target || !job_is_waiting(mover, job, i))
-			continue;
-		if (job->fate[i] == TIERD_BUSY)
-			job_count_error(job, i, EBUSY);
-		job->tries[i] = TRIES_ENDED;
-	}
-}
-
-static void count_busy(struct tierd_mover *mover, struct tierd_job *job,
-		       const struct tierd_process *process)
-{
-	const struct batch *batch = &mover->batch;
-	uint32_t *busy = &job->busy[process - job->process];
-
-	for (size_t i = 0; i < batch->n; i++) {
-		if (batch->fate[i] == TIERD_MOVED)
-			*busy = 0;
-		else if (batch->fate[i] == TIERD_BUSY)
-			*busy += job->order[batch->item[i]] < HUGE_ORDER;
-	}
-	if (*busy >= mover->tuning.give_up_pages)
-		give_up(mover, job, process->target);
-}
-
 /* Slower is believed sooner than faster, but one late call is not the rule. */
 static void learn_speed(struct tierd_mover *mover, double ns_per_page)
 {
@@ -218,8 +185,6 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 		batch_settle_open(batch, ESRCH);
 	}
 	pages = write_down(mover, job);
-	if (job->busy != NULL && job->pass == 0 && process != NULL)
-		count_busy(mover, job, process);
 	bucket_take(&mover->bytes, (double)(pages * PAGE_BYTES), sys_monotonic_ns());
 	if (call_ns > 0) {
 		learn_speed(mover, (double)call_ns / (double)open);

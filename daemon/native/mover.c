@@ -131,7 +131,7 @@ static bool next_pass(struct tierd_mover *mover, struct tierd_job *job)
 static void give_up_busy(struct tierd_mover *mover, struct tierd_job *job)
 {
 	for (size_t i = 0; i < job->n; i++) {
-		if (job->fate[i] == TIERD_BUSY && job_is_waiting(mover, job, i))
+		if (job->fate[i] == TIERD_BUSY && job->tries[i] <= mover->busy_retries)
 			job_count_error(job, i, EBUSY);
 	}
 }

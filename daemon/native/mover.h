@@ -103,18 +103,7 @@ static inline bool job_is_due(const struct tierd_job *job, size_t i)
 	       (job->fate[i] == TIERD_NOT_TRIED || job->fate[i] == TIERD_BUSY);
 }
 
-/* Whether item i is due in this pass or a later one. */
-static inline bool job_is_waiting(const struct tierd_mover *mover, const struct tierd_job *job,
-				  size_t i)
-{
-	return (job->fate[i] == TIERD_NOT_TRIED || job->fate[i] == TIERD_BUSY) &&
-	       job->tries[i] <= mover->busy_retries;
-}
-
 /* The result of a folio that is not settled; internal to the native code. */
 enum { FATE_OPEN = 0xff };
-
-/* Tries of a folio that is not tried again; more than any job allows. */
-enum { TRIES_ENDED = 0xff };
 
 #endif

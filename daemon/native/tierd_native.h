@@ -110,11 +110,6 @@ struct tierd_job {
 	size_t n;
 	const struct tierd_process *process;
 	size_t processes;
-	/*
-	 * Pages of each process, but for huge folios, that were busy since one moved; with
-	 * give_up_pages of them its other folios are left untried. NULL: not counted.
-	 */
-	uint32_t *busy;
 	uint8_t *fate;
 	int16_t *node;
 	uint8_t *tries;
@@ -136,7 +131,6 @@ struct tierd_mover;
 /* Constants of tierd.core.tuning; what each means is said there. */
 struct tierd_mover_tuning {
 	uint64_t call_target_ns;
-	uint32_t give_up_pages;
 	uint64_t cpu_credit_ns;
 	uint64_t backoff_ns;
 	uint64_t backoff_factor;

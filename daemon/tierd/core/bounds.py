@@ -86,9 +86,6 @@ PING_PONG_WINDOW_NS: Final = 60 * 10**9
 """Time within which a page that moves twice is counted as ping-pong."""
 NATIVE_CALL_NS: Final = 50 * 10**6
 """Longest call of the mover or step of the promoter: signals, stop and hold wait for it."""
-BUSY_IN_A_ROW: Final = 512
-"""4 KiB pages of a process that are busy one after another, after which the rest of its pages in a
-plan is not tried. A retry of a mapping tries as many."""
 MOVER_SLICE_NS: Final = 5 * 10**6
 """Time after which the mover returns to the promoter."""
 OUTCOMES_AT_ONCE: Final = 8192

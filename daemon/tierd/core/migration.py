@@ -66,11 +66,11 @@ class Fate(enum.IntEnum):
     """What became of one planned move."""
 
     NOT_TRIED = 0
-    """Stopped, out of budget, dry run, or its process was given up; the page is where it was."""
+    """Stopped, out of budget, or dry run; the page is where it was."""
     MOVED = 1
     ALREADY_THERE = 2
     BUSY = 3
-    """A reference is held, or write-back runs: after all retries, or in a process given up."""
+    """Still busy after all retries (a reference is held, or write-back runs)."""
     GONE = 4
     """Not present any more: unmapped, swapped, or the process ended."""
     REFUSED = 5

@@ -118,11 +118,6 @@ class Undo:
         fates = report.fate
         self.put_back += _pages(self._asked[fates == Fate.MOVED])
         again = np.isin(fates, AGAIN)
-        untried = fates == Fate.NOT_TRIED
-        if untried.any() and not untried.all():
-            # The mover gave up a process whose pages are busy, for this plan.
-            self._rows = np.concatenate([self._asked[untried], self._rows])
-            again &= ~untried
         if again.any():
             self._again.append(self._asked[again])
         for fate, reason in REASONS.items():

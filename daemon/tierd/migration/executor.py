@@ -108,7 +108,6 @@ def tuning_of_mover(native: Any) -> Any:
     """The library's tuning constants as a struct, in memory of `native`, a cffi.FFI."""
     given = native.new("struct tierd_mover_tuning *")
     given.call_target_ns = bounds.MOVE_CALL_NS
-    given.give_up_pages = bounds.BUSY_IN_A_ROW
     given.cpu_credit_ns = bounds.CPU_CREDIT_NS
     given.backoff_ns = MIGRATION.busy_backoff_ns
     given.backoff_factor = MIGRATION.busy_backoff_factor
@@ -187,8 +186,7 @@ class NativeMover:
                 or whose process ended, are GONE.
 
         Returns:
-            The result of every page. After `stop` the rest is NOT_TRIED, and so is the rest of
-            a target of which `bounds.BUSY_IN_A_ROW` pages were busy and none moved.
+            The result of every page. After `stop` the rest is NOT_TRIED.
         """
         with self._lock:
             return self._execute(plan, pids)
@@ -274,8 +272,6 @@ class NativeMover:
         job.n = n
         job.process = processes
         job.processes = len(held)
-        busy = ffi.new("uint32_t[]", len(held) or 1)
-        job.busy = busy
         # In parts, so that Python's signal handlers run even on the main thread.
         while lib.tierd_mover_run(self._mover, job, bounds.NATIVE_CALL_NS) == 1:
             pass

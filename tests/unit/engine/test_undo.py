@@ -106,22 +106,6 @@ def test_all_that_tierd_moved_comes_back(data: st.DataObject) -> None:
     assert not len(host.origins.folios())
 
 
-def test_pages_behind_many_that_cannot_move_come_back_as_well() -> None:
-    """The mover tries some pages of a process that cannot move in each tick; all get their turn."""
-    host = Host()
-    for page in range(2 * HUGE_PAGES, PAGES):
-        host.move(page, 0)
-    refusing = HUGE_PAGES
-    host.failing = iter(
-        fate
-        for tick in range(refusing // 10)
-        for fate in [*[Fate.REFUSED] * 10, *[Fate.NOT_TRIED] * (300 - 10)]
-    )
-    host.put_back()
-    assert host.undo.left_alone == {"refused": refusing // 10 * 10}
-    assert host.undo.put_back == 2 * HUGE_PAGES - refusing // 10 * 10
-
-
 def test_what_others_moved_stays_and_what_is_gone_is_not_asked_for() -> None:
     host = Host()
     low = 3 * HUGE_PAGES

@@ -11,7 +11,6 @@ import cffi
 import numpy as np
 
 from tierd.core.migration import Fate
-from tierd.core.pagekey import VPN_BITS
 from tierd.migration.executor import tuning_of_mover
 
 HERE = Path(__file__).resolve().parent
@@ -91,8 +90,6 @@ class Run:
         cpu_share: float = 1.0,
         stop_ns: int | None = None,
         source: list[int] | None = None,
-        target: list[int] | None = None,
-        order: int = 0,
     ) -> None:
         ffi, lib = native.ffi, native.lib
         made = ffi.new("struct tierd_mover **")
@@ -102,14 +99,13 @@ class Run:
         if stop_ns is not None:
             lib.fake_stop_at(mover, lib.fake_now() + stop_ns)
         n = len(page)
-        of = np.array(target or [0] * n, np.uint64)
-        keys = np.array(page, np.uint64) + np.uint64(FIRST_PAGE) | of << np.uint64(VPN_BITS)
+        keys = np.array(page, np.uint64) + np.uint64(FIRST_PAGE)
         self.fate = np.zeros(n, np.uint8)
         self.node = np.full(n, -7, np.int16)
         known = [lib.fake_node(each) for each in page]
         arrays = {
             "page": ("uint64_t[]", keys),
-            "order": ("uint8_t[]", np.full(n, order, np.uint8)),
+            "order": ("uint8_t[]", np.zeros(n, np.uint8)),
             "source": ("int16_t[]", np.array(source or known, np.int16)),
             "dest": ("int16_t[]", np.array(dest, np.int16)),
             "fate": ("uint8_t[]", self.fate),
@@ -120,11 +116,8 @@ class Run:
         keep = [ffi.from_buffer(kind, values) for kind, values in arrays.values()]
         for name, view in zip(arrays, keep, strict=True):
             setattr(job, name, view)
-        targets = np.unique(of).tolist()
-        process = ffi.new("struct tierd_process[]", [(each, 1, 1) for each in targets])
-        busy = ffi.new("uint32_t[]", len(targets))
-        job.n, job.process, job.processes = n, process, len(targets)
-        job.busy = busy
+        process = ffi.new("struct tierd_process[]", [(0, 1, 1)])
+        job.n, job.process, job.processes = n, process, 1
         self.start_ns = lib.fake_now()
         self.slices = 1
         while lib.tierd_mover_run(mover, job, 50_000_000) == 1:

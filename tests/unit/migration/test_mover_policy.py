@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fake_kernel
 from fake_kernel import Run
 
-from tierd.core import bounds
 from tierd.core.migration import Fate
 
 PAGE = 4096
@@ -116,51 +115,6 @@ def test_a_busy_page_behind_a_refused_one_stops_neither(native: Any) -> None:
     run = Run(native, list(range(10)), [1] * 10, retries=1)
     assert run.fates() == {"MOVED": 7, "BUSY": 1, "GONE": 1, "REFUSED": 1}
     assert run.errors == {errno.EBUSY: 1, errno.EACCES: 1, errno.ENOENT: 1}
-
-
-def test_a_process_whose_pages_are_pinned_is_given_up_and_others_are_not(native: Any) -> None:
-    """What is left costs nothing, and nothing is tried again that was busy throughout."""
-    stuck, others = 20_000, 500
-    native.lib.fake_reset(stuck + others)
-    for page in range(stuck):
-        native.lib.fake_page(page, 0, 10**6, 0)
-    target = [1] * stuck + [0] * others
-    run = Run(native, list(range(stuck + others)), [1] * len(target), target=target)
-    tried = run.fates()["BUSY"]
-    # The batch in which it is given up is carried out to its end.
-    assert bounds.BUSY_IN_A_ROW <= tried < 5 * bounds.BUSY_IN_A_ROW
-    assert run.fates() == {"BUSY": tried, "NOT_TRIED": stuck - tried, "MOVED": others}
-    assert (run.fate[stuck:] == Fate.MOVED).all()
-    assert run.errors == {errno.EBUSY: tried}
-    assert run.retries == 0
-
-
-def test_huge_folios_that_are_busy_give_up_nobody(native: Any) -> None:
-    """They are where their node is short of memory, and may move when something has left it."""
-    folios = 12
-    native.lib.fake_reset(512 * folios)
-    for folio in range(folios):
-        native.lib.fake_page(512 * folio, 0, 10**6, 0)
-    run = Run(native, list(range(0, 512 * folios, 512)), [1] * folios, order=9, retries=2)
-    assert run.fates() == {"BUSY": folios}
-    assert run.retries == 2 * 512 * folios
-
-
-@pytest.mark.parametrize(("busy", "error"), [(10**6, 0), (0, errno.EACCES)])
-def test_a_process_of_which_some_pages_move_or_that_refuses_is_not_given_up(
-    native: Any, busy: int, error: int
-) -> None:
-    """A refusal costs little: the kernel does not try."""
-    native.lib.fake_reset(20_000)
-    every = bounds.BUSY_IN_A_ROW // 2 if busy else 20_000
-    for page in range(20_000):
-        if page % every:
-            native.lib.fake_page(page, 0, busy, error)
-    run = Run(native, list(range(20_000)), [1] * 20_000, retries=0)
-    assert run.fates() == {
-        "MOVED": -(-20_000 // every),
-        "BUSY" if busy else "REFUSED": 20_000 - -(-20_000 // every),
-    }
 
 
 def test_destinations_that_alternate_each_get_their_pages(native: Any) -> None:
