@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tierd.workloads.residency import ResidencyScanner
 TARGET = 7
 FAST_RATE = 10**12
 HUGE_PAGES = 512
+BALLAST_TRIES = 3
 
 Result = dict[str, Any]
 
@@ -72,9 +74,17 @@ class Machine:
         return NativeMover(**{"rate_bytes_per_s": FAST_RATE, **options})
 
     def _ballast(self, leave_bytes: int) -> Holder:
-        # A process that takes the far node's free memory but for `leave_bytes`.
+        # A process that takes the far node's free memory but for `leave_bytes`. The kernel ends it
+        # if somebody else takes more than that meanwhile; then it is made again.
         path = Path(f"/sys/devices/system/node/node{self.far}/meminfo")
-        line = next(each for each in path.read_text().splitlines() if "MemFree:" in each)
-        free_bytes = int(line.split()[3]) * 1024
-        pages = max(0, free_bytes - leave_bytes) // 4096
-        return Holder(pages, "ballast", node=self.far)
+        tries = 0
+        while True:
+            line = next(each for each in path.read_text().splitlines() if "MemFree:" in each)
+            free_bytes = int(line.split()[3]) * 1024
+            pages = max(0, free_bytes - leave_bytes) // 4096
+            try:
+                return Holder(pages, "ballast", node=self.far)
+            except json.JSONDecodeError:  # it ended without an answer
+                tries += 1
+                if tries == BALLAST_TRIES:
+                    raise
