@@ -155,7 +155,7 @@ READS_NS: Final = 5 * 10**9
 READERS: Final = 16
 """Readings that are late at a time, each of which takes a thread; then no more are begun."""
 PROC_BYTES: Final = 16384
-"""Bytes of other files of a process that are read; stat, status and cgroup are far smaller."""
+"""Bytes that one read of a process's file asks for; stat, status and cgroup are far smaller."""
 MAPS_BYTES: Final = 128 << 20
 """Bytes of `maps` or `numa_maps` that are read, which is about a million mappings."""
 SMAPS_BYTES: Final = 1 << 30

@@ -40,7 +40,8 @@ def read_bytes(path: str, limit: int = bounds.PROC_BYTES, *, once: bool = False)
         if once:
             return os.read(descriptor, limit)
         chunks = []
-        while limit > 0 and (chunk := os.read(descriptor, limit)):
+        # The kernel makes maps and its like a page at a time; a larger buffer is cleared in vain.
+        while limit > 0 and (chunk := os.read(descriptor, min(limit, bounds.PROC_BYTES))):
             chunks.append(chunk)
             limit -= len(chunk)
         return b"".join(chunks)

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from fake_proc import PF_KTHREAD, FakeProc
 
+from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
 from tierd.workloads.procs import (
     Process,
     list_pids,
     parse_cgroup,
     parse_stat,
+    read_bytes,
     read_stat,
     start_time,
 )
@@ -136,3 +138,21 @@ def test_only_numbers_are_processes(proc: FakeProc) -> None:
     (proc.root / "self").symlink_to("5")
     (proc.root / "sys").mkdir()
     assert list_pids(proc.root) == [5]
+
+
+def test_large_files_are_read_by_pieces_up_to_their_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one read asks for is memory that Python takes, and the kernel clears, before it."""
+    asked, real = [], os.read
+
+    def read(descriptor: int, size: int) -> bytes:
+        asked.append(size)
+        return real(descriptor, min(size, 4096))  # as much as the kernel gives of maps
+
+    monkeypatch.setattr(os, "read", read)
+    content = os.urandom(100_000)
+    (tmp_path / "maps").write_bytes(content)
+    assert read_bytes(f"{tmp_path}/maps", 128 << 20) == content
+    assert read_bytes(f"{tmp_path}/maps", 50_000) == content[:50_000]
+    assert max(asked) <= bounds.PROC_BYTES
