@@ -125,7 +125,8 @@ class ScanSource(EventDrivenSource):
             self._start()
         assert self._control is not None
         with self.closed_on_failure():
-            self._targets.apply(self._control, targets)
+            if self._targets.apply(self._control, targets):
+                self._check_ns = 0
 
     def _start(self) -> None:
         ring = self._open_ring(self._root)

@@ -119,6 +119,7 @@ class ScanController:
         """The scanner begins anew."""
         self.sampling_interval_us = self._bounded(0)
         self._rounds: dict[int, int] = {}
+        self._round_pages: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
         self.phase_detector = ScanPhaseDetector(SCAN.warmup_scans)
@@ -178,7 +179,7 @@ class ScanController:
     @property
     def learning_ns(self) -> int:
         """Time of two scans while they teach something; 0 after that."""
-        return 2 * self.period_us * 1000 if self._teaches else 0
+        return 2 * self.period_us * 1000 if self._teaches or self._joining else 0
 
     @property
     def rounds(self) -> int:
@@ -194,7 +195,17 @@ class ScanController:
     @property
     def _learning(self) -> bool:
         # The absence of a page from the reports says nothing yet.
-        return self._teaches or self.rounds < SCAN.known_scans
+        return self._teaches or self.rounds < SCAN.known_scans or self._joining
+
+    @property
+    def _joining(self) -> bool:
+        """Whether targets warm up that came later, and have as many pages as a phase change."""
+        if not self._alone:
+            return False
+        new = [target for target, each in self._rounds.items() if each < SCAN.warmup_scans]
+        pages = sum(self._round_pages[target] for target in new)
+        total = sum(self._round_pages.values())
+        return pages >= max(PACING.few_pages, total // PHASE.min_pages_divisor)
 
     @property
     def dilution(self) -> float:
@@ -212,6 +223,7 @@ class ScanController:
             return False  # no scan has ended since
         before = self.period_us, self.sampling_interval_us
         taught = not self._learning
+        self._round_pages = {target: each.get("round_pages", 0) for target, each in stats.items()}
         self._count(rounds)
         valid = all(each > self._valid_from.get(target, 1) for target, each in rounds.items())
         if valid and any(each.get("round_pages", 0) for each in stats.values()):

@@ -79,8 +79,11 @@ class ScanTargets:
     def __contains__(self, number: int) -> bool:
         return number in self._known
 
-    def apply(self, control: ScannerControl, targets: Sequence[WatchedTarget]) -> None:
+    def apply(self, control: ScannerControl, targets: Sequence[WatchedTarget]) -> bool:
         """Bring the module's targets to what is wanted; what stays keeps its histories.
+
+        Returns:
+            Whether a target came.
 
         Raises:
             UnavailableError: the module refused, or is about to be removed.
@@ -93,6 +96,7 @@ class ScanTargets:
         self.unseen = {
             number: each for number, each in self.unseen.items() if wanted.get(number) == each
         }
+        before = set(self._known)
         for number, (pid, ranges) in wanted.items():
             known = self._known.get(number)
             if number in self.unseen:
@@ -108,6 +112,7 @@ class ScanTargets:
                     self._known[number] = (pid, ranges)
                 else:
                     self._known.pop(number)
+        return not self._known.keys() <= before
 
 
 def _quietly(action: Callable[..., None], *args: object) -> bool:

@@ -231,13 +231,44 @@ def test_passes_are_for_two_looks_while_they_teach() -> None:
     assert (world.looks.learning_ns, world.looks.fresh) == (0, WarmupState.NOTHING)
 
 
-def test_a_process_that_comes_does_not_have_all_learned_anew() -> None:
+def after_warmup() -> ScanController:
+    """One target of 10,000 pages, which is known."""
     made = looks()
     for rounds in range(20):
-        made.take({1: stats(rounds, 0.3)}, 0)
-    made.take({1: stats(20, 0.3), 2: stats(0, 0.3, pages=0)}, 0)
+        made.take({1: stats(rounds, 0.3, pages=10_000)}, 0)
+    assert (made.learning_ns, made.period_us) == (0, 800_000)
+    return made
+
+
+def test_a_process_that_comes_is_scanned_at_warm_up_speed_and_others_are_not_learned_anew() -> None:
+    made = after_warmup()
+    for rounds in range(1, SCAN.warmup_scans):
+        both = {1: stats(20 + rounds, 0.3, pages=10_000), 2: stats(rounds, 0.3, pages=200)}
+        made.take(both, 0)
+        assert made.fresh is WarmupState.NOTHING
+        assert (made.learning_ns, made.period_us) == (2 * 200_000_000, 200_000)
+    made.take({1: stats(40, 0.3, pages=10_000), 2: stats(SCAN.warmup_scans, 0.3, pages=200)}, 0)
+    assert (made.learning_ns, made.period_us) == (0, 800_000)
+
+
+def test_small_processes_that_come_are_known_after_a_few_scans_only() -> None:
+    made = after_warmup()
+    made.take({1: stats(20, 0.3, pages=10_000), 2: stats(0, 0.3, pages=0)}, 0)
     assert not known(made)
-    assert made.learning_ns == 0
+    small = 10_000 // PHASE.min_pages_divisor - 2
+    for rounds in range(1, SCAN.known_scans + 1):
+        assert (made.learning_ns, made.period_us) == (0, 200_000)
+        both = {1: stats(20 + rounds, 0.3, pages=10_000), 2: stats(rounds, 0.3, pages=small)}
+        made.take(both, 0)
+    assert (made.learning_ns, made.period_us) == (0, 800_000)
+
+
+def test_beside_cards_a_process_that_comes_warms_up_no_longer_than_others() -> None:
+    made = ScanController(800_000, 2_000, 0, alone=False)
+    for rounds in range(20):
+        made.take({1: stats(rounds, 0.3)}, 0)
+    made.take({1: stats(30, 0.3), 2: stats(SCAN.known_scans, 0.3)}, 0)
+    assert (made.learning_ns, made.period_us) == (0, 800_000)
 
 
 def test_news_make_looks_quick_again() -> None:
