@@ -20,8 +20,11 @@ from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.scan_controller import ScanController, Stats
 from tierd.sources.scan_records import ScanSummary
 
-STATS: Final = ("rounds", "round_pages", "round_accessed", "period_ns", "sampling_interval_ns")
-"""What the controller takes from struct tierd_target_stats."""
+STATS: Final = (
+    *("rounds", "round_pages", "round_accessed", "period_ns", "sampling_interval_ns"),
+    "round_ns",
+)
+"""What the controller takes from struct tierd_target_stats; the last is not in older recordings."""
 
 
 def _state_of(scans: ScanController) -> list[object]:
@@ -49,7 +52,7 @@ def _taken_again(
     scans: ScanController, now_ns: int, aim: float | None, awake: bool, rows: Sequence[Any]
 ) -> Sequence[Any]:
     scans.aim, scans.awake = aim, awake
-    return {key: dict(zip(STATS, row, strict=True)) for key, *row in rows}, now_ns
+    return {key: dict(zip(STATS, row, strict=False)) for key, *row in rows}, now_ns
 
 
 CONTROLLER: Final = Component(

@@ -124,7 +124,7 @@ class ScanController:
         self._valid_from: dict[int, int] = {}
         self.phase_detector = ScanPhaseDetector(SCAN.warmup_scans)
         self._taken = 0
-        self._pages = self._asleep = self._apart = 0
+        self._pages = self._asleep = self._apart = self._round_ns = 0
         self._awake_ns = now_ns
         period = self.period_us
         self.seen = Seen(0.0, (self.sampling_interval_us or period) / 1e6, period / 1e6)
@@ -179,7 +179,10 @@ class ScanController:
     @property
     def learning_ns(self) -> int:
         """Time of two scans while they teach something; 0 after that."""
-        return 2 * self.period_us * 1000 if self._teaches or self._joining else 0
+        if not (self._teaches or self._joining):
+            return 0
+        # The budget may make a scan take longer than the time between two.
+        return 2 * max(self.period_us * 1000, self._round_ns)
 
     @property
     def rounds(self) -> int:
@@ -224,6 +227,7 @@ class ScanController:
         before = self.period_us, self.sampling_interval_us
         taught = not self._learning
         self._round_pages = {target: each.get("round_pages", 0) for target, each in stats.items()}
+        self._round_ns = max((each.get("round_ns", 0) for each in stats.values()), default=0)
         self._count(rounds)
         valid = all(each > self._valid_from.get(target, 1) for target, each in rounds.items())
         if valid and any(each.get("round_pages", 0) for each in stats.values()):

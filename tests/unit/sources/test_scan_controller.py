@@ -231,6 +231,14 @@ def test_passes_are_for_two_looks_while_they_teach() -> None:
     assert (world.looks.learning_ns, world.looks.fresh) == (0, WarmupState.NOTHING)
 
 
+def test_passes_are_for_two_scans_also_where_the_budget_makes_them_last() -> None:
+    made = looks()
+    made.take({1: {**stats(1, 0.1), "round_ns": 5 * 10**9}, 2: stats(1, 0.1)}, 0)
+    assert (made.period_us, made.learning_ns) == (200_000, 10 * 10**9)
+    made.take({1: {**stats(2, 0.1), "round_ns": 9_000_000}, 2: stats(2, 0.1)}, 0)
+    assert made.learning_ns == 2 * 200_000_000
+
+
 def after_warmup() -> ScanController:
     """One target of 10,000 pages, which is known."""
     made = looks()
