@@ -218,7 +218,7 @@ def _judged(before: dict[str, Any], both: dict[str, Any]) -> bool:
         and (sum(both["left_alone"]["pages"].values()) > 0) == (set(both["kinds"]) != {"bound"})
         and both["mover_share_after_a_minute"] <= 0.05
         # A part of it is tried, and now and then again.
-        and tried <= STUBBORN_MIB << 8
+        and tried <= len(both["kinds"]) * STUBBORN_MIB << 8
     )
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plan import LENGTH, METHODS, QUICK, planned, scaled
+from plan import LENGTH, METHODS, OTHER_KERNELS, QUICK, planned, scaled
 from report import write_report
 from results import DEFAULTS, FILE, RETRY_SEED, Cell, Key, ResultFile, differences
 from runner import LIMIT_S, SEED, Runner, end_on_sigterm
@@ -28,6 +28,7 @@ from variants import VARIANTS, placed
 from versions import versions
 
 from tierd_lab import Machine
+from tierd_lab.host import find_kernel
 from workloads import WORKLOADS, Workload
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -109,6 +110,7 @@ def run_matrix(
     twice: bool,
     limit_s: float,
     until: float,
+    kernel: str | None = None,
 ) -> bool:
     """Run what is missing; True if every cell has a figure, and ran the same twice if asked to."""
     machine = Machine.load("bench")
@@ -124,8 +126,8 @@ def run_matrix(
     missing = file.missing(wanted, again=again)
     print(f"{len(missing)} of {len(wanted)} cells to run", file=sys.stderr, flush=True)
     begun = time.monotonic()
-    with Runner(machine, limit_s=limit_s) as runner:
-        matrix = Matrix(runner, file, versions(machine), twice=twice)
+    with Runner(machine, find_kernel(kernel), limit_s=limit_s) as runner:
+        matrix = Matrix(runner, file, versions(machine, runner.kernel), twice=twice)
         for done, key in enumerate(missing, start=1):
             start = time.monotonic()
             if start > until:
@@ -153,7 +155,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--workload", action="append", choices=WORKLOADS, help="these only")
-    add("--method", action="append", choices=METHODS, help="these only")
+    add("--method", action="append", choices=(*METHODS, *OTHER_KERNELS), help="these only")
+    add("--kernel", help="which to boot: a release or a file; the newest that is installed")
     add(
         "--variant",
         action="append",
@@ -192,6 +195,7 @@ def main() -> int:
                 again=args.again,
                 twice=args.twice,
                 limit_s=args.limit,
+                kernel=args.kernel,
                 until=time.monotonic() + args.minutes * 60 if args.minutes else float("inf"),
             )
     finally:

@@ -19,6 +19,8 @@ WAVES = (
 )
 """Methods in the order in which they run: each wave over all workloads, what says most first."""
 METHODS = tuple(method for wave in WAVES for method in wave)
+OTHER_KERNELS = ("tierd-idlepage",)
+"""Methods that Debian's kernels cannot run; those that are named run in a wave of their own."""
 QUICK = ("first-touch", "oracle", "tierd-neoprof")
 LENGTH = 3.0
 """Times the work that is told of a workload that it does in the table: so that the way to a good
@@ -37,7 +39,7 @@ def planned(
     """
     return [
         Key(workload, method, variant, seed)
-        for wave in WAVES
+        for wave in (*WAVES, OTHER_KERNELS)
         for seed in seeds
         for workload in workloads
         for method in wave

@@ -23,7 +23,7 @@ from variants import VARIANTS, placed
 
 from tierd.core.errors import TierdError
 from tierd_lab import Machine
-from tierd_lab.host import find_kernel
+from tierd_lab.host import Kernel, find_kernel
 from tierd_lab.plugin import DUMP, PROFILE, WINDOW
 from tierd_lab.timemodel import Region
 from tierd_lab.traffic import Counts, read_dump
@@ -61,6 +61,7 @@ class Runner:
 
     Args:
         machine: on which they run.
+        kernel: that is booted; None: the newest that is installed.
         limit_s: host seconds for a cell.
 
     Attributes:
@@ -69,10 +70,12 @@ class Runner:
             (hotspots.py); None: they are not counted.
     """
 
-    def __init__(self, machine: Machine, *, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, machine: Machine, kernel: Kernel | None = None, *, limit_s: float = LIMIT_S
+    ) -> None:
         self._machine, self._limit_s = machine, limit_s
         self._folder = tempfile.TemporaryDirectory(prefix="tierd-bench-")
-        self._kernel = find_kernel()
+        self.kernel = kernel or find_kernel()
         self._image = Path(self._folder.name) / "image"
         self._image_hash = ""
         self.counted: dict[tuple[Workload, int], bytes] = {}
@@ -112,7 +115,7 @@ class Runner:
         cell = Cell(workload.name, method, variant=variant, seed=seed)
         try:
             if not self._image_hash:
-                image.build(self._kernel, self._image)
+                image.build(self.kernel, self._image)
                 self._image_hash = _hash(self._image)
             try:
                 return self._in_folder(workload, cell, pages, seed)
@@ -149,7 +152,7 @@ class Runner:
             parcel.put("request", json.dumps(request).encode())
             if placed(cell.method, cell.variant):
                 parcel.put("counts", self.counted[workload, cell.seed])
-            machine.start(self._kernel, self._image, seed, profile=self.profile is not None)
+            machine.start(self.kernel, self._image, seed, profile=self.profile is not None)
             machine.follow(_taker(told, begin), begin + self._limit_s)
             if "failed" in told:
                 why = f"{told['failed']['why']}; it said last: {machine.last_words()}"

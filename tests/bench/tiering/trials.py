@@ -90,8 +90,8 @@ def main() -> int:
     file = ResultFile(args.folder / FILE)
     if not args.report_only:
         machine = Machine.load("bench")
-        facts = versions(machine)
         with Runner(machine, limit_s=args.limit) as runner:
+            facts = versions(machine, runner.kernel)
             for key in file.missing(wanted, again=True):
                 workload = scaled(WORKLOADS[key.workload], LENGTH)
                 cell = runner.run(workload, key.method, variant=key.variant, seed=key.seed)

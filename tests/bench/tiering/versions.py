@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tierd_lab import Machine
-from tierd_lab.host import find_kernel, find_qemu, qemu_version
+from tierd_lab.host import Kernel, find_qemu, qemu_version
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def versions(machine: Machine) -> dict[str, Any]:
+def versions(machine: Machine, kernel: Kernel) -> dict[str, Any]:
     """What the cells run with."""
-    kernel, system = find_kernel(), platform.freedesktop_os_release()["PRETTY_NAME"]
+    system = platform.freedesktop_os_release()["PRETTY_NAME"]
     found: dict[str, Any] = {
         "kernel": kernel.version,
         "qemu": qemu_version(find_qemu()),

@@ -424,6 +424,7 @@ METHODS: dict[str, Callable[[Given], Method]] = {
     "pebs-weak": lambda _: Baseline("pebs-weak"),
     "pebs-histogram": lambda _: Baseline("pebs-histogram"),
     "tierd-damon": lambda given: Tierd("damon", given),
+    "tierd-idlepage": lambda given: Tierd("idlepage", given),
     "tierd-scan": lambda given: Tierd("scan", given),
     "tierd-neoprof": lambda given: Tierd("neoprof", given),
     "trial-scan": lambda given: Trial("scan", given),
