@@ -10,6 +10,7 @@ of those who may be stuck, on standard error.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import signal
 import subprocess
@@ -36,8 +37,18 @@ class StuckError(Exception):
 
 
 def damon_runs() -> bool:
-    """Whether the service has made DAMON's thread, and begun it."""
-    return KDAMOND.exists() and KDAMOND.read_text().strip() == "on"
+    """Whether the service has made DAMON's thread, and begun it.
+
+    The kernel refuses to tell while somebody else writes DAMON's files (mm/damon/sysfs.c).
+    """
+    try:
+        return KDAMOND.read_text().strip() == "on"
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        raise
 
 
 def until(what: str, condition: Callable[[], bool], daemon: Daemon) -> float:
