@@ -129,6 +129,7 @@ class Tracking:
     def refresh(self, now_ns: int) -> bool:
         """Find started and ended processes, and changed mappings; true if there are any."""
         self._walk_from_ns = 0
+        self.reads.start_round()
         changes = self.registry.refresh(now_ns)
         for target in changes.ended:
             self._forget(target)

@@ -9,6 +9,7 @@ thread will do (for calls that no signal ends see daemon/native/agent.c).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -104,7 +105,8 @@ class BoundedReads:
         limit: most reads that are late at a time; with so many, none is made.
         round_s: of the reads that are asked for together, those are made that begin within so long,
             so that many slow ones do not stop the loop. The others are refused, and come first when
-            they are asked for again.
+            they are asked for again. From a `start_round` to the next, single reads have so long
+            together.
 
     Attributes:
         given_up: reads that had no answer in time, since the start.
@@ -126,6 +128,8 @@ class BoundedReads:
         self._cpu_ns = 0
         self.given_up = 0
         self._stopped = False
+        self._left_s = math.inf
+        """For single reads, until the next round."""
 
     @property
     def late(self) -> frozenset[int]:
@@ -148,13 +152,22 @@ class BoundedReads:
             self._reader.begin([])
             self._reader, self._cpu_ns = None, self.cpu_ns
 
+    def start_round(self) -> None:
+        """A round begins: those who make single reads do so in rounds."""
+        self._left_s = self._round_s
+
     def one(self, pid: int, key: Hashable, function: Callable[[], Any]) -> Any:
         """Make a read, and return what it found.
 
         Raises:
-            NotAnsweringError: there is no answer, or none yet to an earlier read of the process.
+            NotAnsweringError: there is no answer, or none yet to an earlier read of the process, or
+                single reads of this round took too long.
         """
+        if self._left_s <= 0:
+            raise _refusal(pid, "others were slow")
+        begun_s = time.monotonic()
         (answer,) = self.each([Read(pid, key, function)])
+        self._left_s -= time.monotonic() - begun_s
         if isinstance(answer, Exception):
             raise answer
         return answer

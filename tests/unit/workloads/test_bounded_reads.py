@@ -175,6 +175,21 @@ def test_a_round_that_takes_long_leaves_the_rest_to_the_next_one() -> None:
     assert reads.given_up == 0
 
 
+def test_single_reads_of_a_round_have_an_end_together() -> None:
+    """Each walk and each query of a tick is one of them: sixty slow ones would be a minute."""
+    reads = BoundedReads(WAIT_S, round_s=WAIT_S)
+    asked = [partial(reads.one, pid, "a", partial(time.sleep, 1.5 * WAIT_S)) for pid in range(4)]
+    for read in asked:
+        read()  # whoever makes no rounds has no such end
+    for _ in range(2):
+        reads.start_round()
+        asked[0]()
+        for read in asked[1:]:
+            with pytest.raises(NotAnsweringError, match="others were slow"):
+                read()
+    assert reads.given_up == 0
+
+
 def test_with_as_many_late_as_there_may_be_none_is_asked(held: Callable[..., Held]) -> None:
     reads, late = BoundedReads(WAIT_S, limit=2), [held(), held()]
     for pid, each in enumerate(late):
