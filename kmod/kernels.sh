@@ -5,6 +5,7 @@
 #
 #   kmod/kernels.sh              every suite of the list below (make -C kmod kernels)
 #   kmod/kernels.sh SUITE...     only these
+#   KERNEL_IMAGES=1 ...          with the kernels themselves, so that they can be booted
 #
 # Packages come by apt from the mirror that this machine uses for its own suite, and are unpacked
 # under build/kernels, with apt's lists beside them: nothing is installed, and the machine's own
@@ -61,9 +62,11 @@ read_lists() {
 
 # The packages of the suite's newest kernel: headers, and the tools that the build runs.
 find_packages() {
+    local wanted=(linux-headers-amd64)
+    [ -z "${KERNEL_IMAGES:-}" ] || wanted+=(linux-image-amd64)
     apt_of apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
-        --no-replaces --no-enhances linux-headers-amd64 |
-        grep -xE 'linux-(headers-[0-9].*(-amd64|-common)|kbuild-[0-9].*)|libc6' | sort -u
+        --no-replaces --no-enhances "${wanted[@]}" |
+        grep -xE 'linux-((headers|image|binary|modules)-[0-9].*(-amd64|-common)|kbuild-[0-9].*)|libc6' | sort -u
 }
 
 # Tools that are linked to a newer C library than this machine's run with their suite's own.
