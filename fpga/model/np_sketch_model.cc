@@ -168,7 +168,8 @@ bool SketchModel::goes_on(uint64_t address)
 	for (unsigned table = 0; table < kCoalesceTables; table++) {
 		uint64_t &last = runs_[table][run_slot(page, table)];
 		const uint64_t step = line - (last & ~known) + kCoalesceReach;
-		on |= last & known && step <= 2 * kCoalesceReach && step != kCoalesceReach;
+		on |= last & known && step <= 2 * kCoalesceReach && step != kCoalesceReach &&
+		      (last & ~known) >> (kPageLog2 - kLineLog2) == page;
 		last = line | known;
 	}
 	return on;

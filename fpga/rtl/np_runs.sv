@@ -30,7 +30,9 @@ module np_runs
   function automatic logic goes_on(line_t from, line_t to);
     line_t step;
     step = to - from + line_t'(CoalesceReach);
-    goes_on = step <= line_t'(2 * CoalesceReach) && step != line_t'(CoalesceReach);
+    // Pages that follow each other may have the same entries: 0x7fff and 0x8000 do.
+    goes_on = step <= line_t'(2 * CoalesceReach) && step != line_t'(CoalesceReach) &&
+        (from >> (MinUnitLog2 - LineLog2)) == (to >> (MinUnitLog2 - LineLog2));
   endfunction
 
   for (genvar c = 0; c < Channels; c++) begin : gen_channel

@@ -55,6 +55,17 @@ async def a_run_is_counted_once(dut: Any) -> None:
 
 
 @cocotb.test()
+async def a_run_ends_with_its_page(dut: Any) -> None:
+    """A reader that goes from page to page uses each, also where neighbours share both entries."""
+    bench = Bench(dut)
+    await bench.start()
+    for first in (0x7FFF, 0x17FFF, 0xFF, 0x12):
+        lines = [first * PAGE + line * LINE for line in range(3 * 64)]
+        assert await _uses(bench, pairs_of(lines)) == 3
+        assert await _uses(bench, pairs_of(lines[::-1])) == 3
+
+
+@cocotb.test()
 async def pages_that_share_one_entry_do_not_end_each_others_runs(dut: Any) -> None:
     """Only those do that share both, whatever the distance: of the others each is one use."""
     bench = Bench(dut)
