@@ -29,7 +29,7 @@ const char *np_card_kind(void);
 /*
  * Open a card that has just left its hardware reset and finished initialising. log2_width: counters
  * in a row; ring_size: slots of the hot list, a power of 2; cycles_per_100us: memory clock. 0
- * stands for the full-size card's value (19, 16384, 40000). The RTL is built with one geometry: any
+ * stands for the full-size card's value (19, 4096, 40000). The RTL is built with one geometry: any
  * other gives NULL with errno EINVAL. Out of memory: ENOMEM.
  */
 np_card *np_card_open(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us);

@@ -3,7 +3,7 @@
 #ifndef NEOPROF_REGS_H
 #define NEOPROF_REGS_H
 
-#define NEOPROF_SIZE 0x40000	/* Bytes of the register space. */
+#define NEOPROF_SIZE 0x10000	/* Bytes of the register space. */
 #define NEOPROF_CHMU_CAP0 0x0	/* Common capabilities 0 */
 #define NEOPROF_CHMU_CAP0_VERSION_SHIFT 0x0	/* Version of the CHMU register layout. */
 #define NEOPROF_CHMU_CAP0_VERSION_WIDTH 0x4
@@ -14,10 +14,10 @@
 #define NEOPROF_CHMU_CAP0_INSTANCES_MASK 0xff00ull
 #define NEOPROF_CHMU_CAP0_INSTANCES_VALUE 0x1
 #define NEOPROF_CHMU_CAP1 0x8	/* Common capabilities 1 */
-#define NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_SHIFT 0x0	/* Bytes from one instance's registers to the next one's. */
+#define NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_SHIFT 0x0
 #define NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_WIDTH 0x10
 #define NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_MASK 0xffffull
-#define NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_VALUE 0x100
+#define NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_VALUE 0xfff0
 #define NEOPROF_CHMU0_CAP0 0x10	/* Instance capabilities 0 */
 #define NEOPROF_CHMU0_CAP0_MSI_SHIFT 0x0	/* Message number of the interrupt. */
 #define NEOPROF_CHMU0_CAP0_MSI_WIDTH 0x4
@@ -87,12 +87,12 @@
 #define NEOPROF_CHMU0_RANGE_BITMAP_OFFSET_OFFSET_SHIFT 0x0	/* Bytes from the instance's first register to the range bitmap. */
 #define NEOPROF_CHMU0_RANGE_BITMAP_OFFSET_OFFSET_WIDTH 0x40
 #define NEOPROF_CHMU0_RANGE_BITMAP_OFFSET_OFFSET_MASK 0xffffffffffffffffull
-#define NEOPROF_CHMU0_RANGE_BITMAP_OFFSET_OFFSET_VALUE 0x1fdf0
+#define NEOPROF_CHMU0_RANGE_BITMAP_OFFSET_OFFSET_VALUE 0x1ff0
 #define NEOPROF_CHMU0_HOTLIST_OFFSET 0x28	/* Hot list offset */
 #define NEOPROF_CHMU0_HOTLIST_OFFSET_OFFSET_SHIFT 0x0	/* Bytes from the instance's first register to the hot list. */
 #define NEOPROF_CHMU0_HOTLIST_OFFSET_OFFSET_WIDTH 0x40
 #define NEOPROF_CHMU0_HOTLIST_OFFSET_OFFSET_MASK 0xffffffffffffffffull
-#define NEOPROF_CHMU0_HOTLIST_OFFSET_OFFSET_VALUE 0x1fff0
+#define NEOPROF_CHMU0_HOTLIST_OFFSET_OFFSET_VALUE 0x7ff0
 #define NEOPROF_CHMU0_CFG0 0x50	/* Configuration 0 */
 #define NEOPROF_CHMU0_CFG0_WHAT_SHIFT 0x0
 #define NEOPROF_CHMU0_CFG0_WHAT_WIDTH 0x8
@@ -360,9 +360,13 @@
 #define NEOPROF_HISTOGRAM_BIN_COUNT_SHIFT 0x0	/* Counters of row 0 in this bin. */
 #define NEOPROF_HISTOGRAM_BIN_COUNT_WIDTH 0x20
 #define NEOPROF_HISTOGRAM_BIN_COUNT_MASK 0xffffffffull
-#define NEOPROF_RANGE_BITMAP 0x1fe00	/* Range bitmap */
+#define NEOPROF_RANGE_BITMAP 0x2000	/* Range bitmap */
 #define NEOPROF_RANGE_BITMAP_BYTES 0x200
-#define NEOPROF_HOTLIST 0x20000	/* Hot list */
-#define NEOPROF_HOTLIST_BYTES 0x20000
+#define NEOPROF_RANGE_GUARD 0x2200	/* Behind the range bitmap */
+#define NEOPROF_RANGE_GUARD_NOTHING_SHIFT 0x0
+#define NEOPROF_RANGE_GUARD_NOTHING_WIDTH 0x40
+#define NEOPROF_RANGE_GUARD_NOTHING_MASK 0xffffffffffffffffull
+#define NEOPROF_HOTLIST 0x8000	/* Hot list */
+#define NEOPROF_HOTLIST_BYTES 0x8000
 
 #endif /* NEOPROF_REGS_H */

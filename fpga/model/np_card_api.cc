@@ -20,9 +20,9 @@ const char *np_card_kind(void)
 np_card *np_card_open(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us)
 {
 	log2_width = log2_width ? log2_width : 19;
-	ring_size = ring_size ? ring_size : 16384;
+	ring_size = ring_size ? ring_size : 4096;
 	cycles_per_100us = cycles_per_100us ? cycles_per_100us : 40000;
-	if (log2_width < 5 || log2_width > 24 || ring_size < 4 || ring_size > 16384 ||
+	if (log2_width < 5 || log2_width > 24 || ring_size < 4 || ring_size > 4096 ||
 	    (ring_size & (ring_size - 1))) {
 		errno = EINVAL;
 		return nullptr;

@@ -21,6 +21,12 @@ constexpr uint64_t kVendorConfigKept = NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK |
 				       NEOPROF_VENDOR_CONFIG_COALESCE_MASK |
 				       NEOPROF_VENDOR_CONFIG_RUN_WINDOW_MASK;
 
+bool in_range_bitmap(uint32_t offset)
+{
+	return offset >= NEOPROF_RANGE_BITMAP &&
+	       offset < NEOPROF_RANGE_BITMAP + NEOPROF_RANGE_BITMAP_BYTES;
+}
+
 uint64_t merge(uint64_t old, uint64_t data, uint64_t mask)
 {
 	return (old & ~mask) | (data & mask);
@@ -73,6 +79,9 @@ bool CardModel::read_register(uint32_t offset, uint64_t *value) const
 	case NEOPROF_CHMU_CAP0:
 		*value = place(NEOPROF_CHMU_CAP0_VERSION_VALUE, NEOPROF_CHMU_CAP0_VERSION_MASK) |
 			 place(NEOPROF_CHMU_CAP0_INSTANCES_VALUE, NEOPROF_CHMU_CAP0_INSTANCES_MASK);
+		return true;
+	case NEOPROF_RANGE_GUARD:
+		*value = 0;
 		return true;
 	case NEOPROF_CHMU_CAP1:
 		*value = NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_VALUE;
@@ -133,7 +142,7 @@ bool CardModel::read(uint32_t offset, uint64_t *value)
 	*value = 0;
 	if (offset >= NEOPROF_HOTLIST && offset < NEOPROF_HOTLIST + NEOPROF_HOTLIST_BYTES) {
 		*value = sketch_.entry((offset - NEOPROF_HOTLIST) / 8);
-	} else if (offset >= NEOPROF_RANGE_BITMAP && offset < NEOPROF_HOTLIST) {
+	} else if (in_range_bitmap(offset)) {
 		*value = range_[(offset - NEOPROF_RANGE_BITMAP) / 8];
 	} else if (offset >= NEOPROF_SNAPSHOT_SEQUENCE &&
 		   offset < NEOPROF_SNAPSHOT_SEQUENCE + sizeof(Stats)) {
@@ -208,6 +217,8 @@ bool CardModel::write_register(uint32_t offset, uint64_t data, uint64_t mask)
 		cfg0_ = merge(cfg0_, data, mask & kCfg0Kept);
 		control(set & NEOPROF_CHMU0_CFG0_RESET_MASK);
 		return true;
+	case NEOPROF_RANGE_GUARD:
+		return true;
 	case NEOPROF_CHMU0_CFG1:
 		cfg1_ = merge(cfg1_, data, mask);
 		return true;
@@ -236,7 +247,7 @@ bool CardModel::write(uint32_t offset, uint64_t data, uint64_t mask)
 			      offset < NEOPROF_SNAPSHOT_SEQUENCE + sizeof(Stats);
 	const bool histogram =
 	    offset >= NEOPROF_HISTOGRAM_BIN && offset < NEOPROF_HISTOGRAM_BIN + 8 * kBins;
-	if (offset >= NEOPROF_RANGE_BITMAP && offset < NEOPROF_HOTLIST) {
+	if (in_range_bitmap(offset)) {
 		write_range((offset - NEOPROF_RANGE_BITMAP) / 8, data, mask);
 	} else if (snapshot || histogram) {
 		bus_errors_ += bus_errors_ < UINT32_MAX; // ignored, answered without an error

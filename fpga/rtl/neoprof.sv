@@ -9,7 +9,7 @@ module neoprof
   import np_pkg::*;
 #(
   parameter int unsigned Log2Width = 19,        // counters in a row (W)
-  parameter int unsigned RingSize = 16384,      // slots of the hot list
+  parameter int unsigned RingSize = 4096,      // slots of the hot list
   parameter int unsigned CyclesPer100us = 40000 // of the memory clock
 ) (
   input  logic        mem_clk_i,
@@ -22,7 +22,7 @@ module neoprof
   // AXI4-Lite, register clock.
   input  logic        axil_awvalid_i,
   output logic        axil_awready_o,
-  input  logic [17:0] axil_awaddr_i,
+  input  logic [15:0] axil_awaddr_i,
   input  logic        axil_wvalid_i,
   output logic        axil_wready_o,
   input  logic [63:0] axil_wdata_i,
@@ -32,7 +32,7 @@ module neoprof
   output logic [1:0]  axil_bresp_o,
   input  logic        axil_arvalid_i,
   output logic        axil_arready_o,
-  input  logic [17:0] axil_araddr_i,
+  input  logic [15:0] axil_araddr_i,
   output logic        axil_rvalid_o,
   input  logic        axil_rready_i,
   output logic [63:0] axil_rdata_o,

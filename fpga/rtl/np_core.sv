@@ -4,7 +4,7 @@ module np_core
   import np_pkg::*;
 #(
   parameter int unsigned IdxW = 19,
-  parameter int unsigned RingSize = 16384,
+  parameter int unsigned RingSize = 4096,
   parameter int unsigned CyclesPer100us = 40000,
   localparam int unsigned PtrW = $clog2(RingSize)
 ) (

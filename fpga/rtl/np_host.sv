@@ -4,7 +4,7 @@ module np_host
   import np_pkg::*;
 #(
   parameter int unsigned IdxW = 19,
-  parameter int unsigned RingSize = 16384,
+  parameter int unsigned RingSize = 4096,
   parameter int unsigned CyclesPer100us = 40000,
   localparam int unsigned PtrW = $clog2(RingSize)
 ) (
@@ -12,7 +12,7 @@ module np_host
   input  logic              rst_ni,
   input  logic              axil_awvalid_i,
   output logic              axil_awready_o,
-  input  logic [17:0]       axil_awaddr_i,
+  input  logic [15:0]       axil_awaddr_i,
   input  logic              axil_wvalid_i,
   output logic              axil_wready_o,
   input  logic [63:0]       axil_wdata_i,
@@ -22,7 +22,7 @@ module np_host
   output logic [1:0]        axil_bresp_o,
   input  logic              axil_arvalid_i,
   output logic              axil_arready_o,
-  input  logic [17:0]       axil_araddr_i,
+  input  logic [15:0]       axil_araddr_i,
   output logic              axil_rvalid_o,
   input  logic              axil_rready_i,
   output logic [63:0]       axil_rdata_o,

@@ -6,7 +6,7 @@ module np_host_mem
   import np_pkg::*;
 #(
   parameter int unsigned IdxW = 19,
-  parameter int unsigned RingSize = 16384,
+  parameter int unsigned RingSize = 4096,
   localparam int unsigned PtrW = $clog2(RingSize)
 ) (
   input  logic              clk_i,
@@ -39,7 +39,7 @@ module np_host_mem
 
   part_e part_d, part_q;
   logic any_req, write_d, write_q, waiting_q;
-  logic [13:0] word_d, word_q;
+  logic [11:0] word_d, word_q;
   logic [63:0] wdata_q, biten_q, data_d, data_q, range_word, range_new;
   logic [2:0] step_q;
   logic start, range_write;
@@ -54,19 +54,19 @@ module np_host_mem
 
   always_comb begin
     part_d = PartSnapshot;
-    word_d = 14'(snapshot_i.addr[7:3]);
+    word_d = 12'(snapshot_i.addr[7:3]);
     write_d = snapshot_i.req_is_wr;
     if (histogram_i.req) begin
       part_d = PartHistogram;
-      word_d = 14'(histogram_i.addr[8:3]);
+      word_d = 12'(histogram_i.addr[8:3]);
     end
     if (range_i.req) begin
       part_d = PartRange;
-      word_d = 14'(range_i.addr[8:3]);
+      word_d = 12'(range_i.addr[8:3]);
     end
     if (hotlist_i.req) begin
       part_d = PartHotlist;
-      word_d = hotlist_i.addr[16:3];
+      word_d = hotlist_i.addr[14:3];
     end
   end
 

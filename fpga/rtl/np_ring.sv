@@ -5,7 +5,7 @@
 module np_ring
   import np_pkg::*;
 #(
-  parameter int unsigned Size = 16384,
+  parameter int unsigned Size = 4096,
   localparam int unsigned PtrW = $clog2(Size)
 ) (
   input  logic              clk_i,

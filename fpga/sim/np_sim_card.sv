@@ -7,7 +7,7 @@ module np_sim_card
   import np_pkg::*;
 #(
   parameter int unsigned Log2Width = 19,
-  parameter int unsigned RingSize = 16384,
+  parameter int unsigned RingSize = 4096,
   parameter int unsigned CyclesPer100us = 40000
 ) (
   input  logic        mem_clk_i,
@@ -18,7 +18,7 @@ module np_sim_card
   input  addr_t       req_addr_i  [Channels],
   input  logic        axil_awvalid_i,
   output logic        axil_awready_o,
-  input  logic [17:0] axil_awaddr_i,
+  input  logic [15:0] axil_awaddr_i,
   input  logic        axil_wvalid_i,
   output logic        axil_wready_o,
   input  logic [63:0] axil_wdata_i,
@@ -28,7 +28,7 @@ module np_sim_card
   output logic [1:0]  axil_bresp_o,
   input  logic        axil_arvalid_i,
   output logic        axil_arready_o,
-  input  logic [17:0] axil_araddr_i,
+  input  logic [15:0] axil_araddr_i,
   output logic        axil_rvalid_o,
   input  logic        axil_rready_i,
   output logic [63:0] axil_rdata_o,

@@ -17,7 +17,7 @@ using namespace neoprof;
 namespace
 {
 constexpr unsigned kLog2Width = 19;
-constexpr unsigned kRingSize = 16384;
+constexpr unsigned kRingSize = 4096;
 constexpr unsigned kPagesLog2 = 24;
 constexpr uint64_t kRequests = 50000000;
 constexpr size_t kChunk = 1 << 16;

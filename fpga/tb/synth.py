@@ -54,7 +54,7 @@ def m20k() -> int:
     copies = 8  # two rows, two partial counters, two copies
     counters = copies * (1 << 19) // 1024  # 17 bits wide
     groups = copies * ((1 << 15) // 512) * 2  # 64 bits wide
-    hot_list = 2 * ((1 << 13) // 512) * 2  # two banks, 64 bits wide
+    hot_list = 2 * ((1 << 11) // 512) * 2  # two banks, 64 bits wide
     return counters + groups + hot_list
 
 
@@ -71,7 +71,7 @@ def page(counts: dict[str, int]) -> str:
         "<!-- SPDX-License-Identifier: Apache-2.0 -->\n"
         "# Resources of the card\n\n"
         "Written by `make -C fpga synth`: Yosys, `synth_xilinx -family xcup`, the full-size card\n"
-        "(two channels, W = 512 K, D = 2, hot list of 16 K). No placement was done, so no clock\n"
+        "(two channels, W = 512 K, D = 2, hot list of 4 K). No placement was done, so no clock\n"
         "rate is claimed. The published design's figures are for Agilex 7 and for its own logic:\n"
         "the families' cells are not the same thing, compare magnitudes only.\n\n"
         "| resource | this card | published design |\n|---|---|---|\n"

@@ -6,7 +6,7 @@ module np_regs (
 
         output logic s_axil_awready,
         input wire s_axil_awvalid,
-        input wire [17:0] s_axil_awaddr,
+        input wire [15:0] s_axil_awaddr,
         input wire [2:0] s_axil_awprot,
         output logic s_axil_wready,
         input wire s_axil_wvalid,
@@ -17,7 +17,7 @@ module np_regs (
         output logic [1:0] s_axil_bresp,
         output logic s_axil_arready,
         input wire s_axil_arvalid,
-        input wire [17:0] s_axil_araddr,
+        input wire [15:0] s_axil_araddr,
         input wire [2:0] s_axil_arprot,
         input wire s_axil_rready,
         output logic s_axil_rvalid,
@@ -33,7 +33,7 @@ module np_regs (
     //--------------------------------------------------------------------------
     logic cpuif_req;
     logic cpuif_req_is_wr;
-    logic [17:0] cpuif_addr;
+    logic [15:0] cpuif_addr;
     logic [63:0] cpuif_wr_data;
     logic [63:0] cpuif_wr_biten;
     logic cpuif_req_stall_wr;
@@ -50,10 +50,10 @@ module np_regs (
     logic [1:0] axil_n_in_flight;
     logic axil_prev_was_rd;
     logic axil_arvalid;
-    logic [17:0] axil_araddr;
+    logic [15:0] axil_araddr;
     logic axil_ar_accept;
     logic axil_awvalid;
-    logic [17:0] axil_awaddr;
+    logic [15:0] axil_awaddr;
     logic axil_wvalid;
     logic [63:0] axil_wdata;
     logic [7:0] axil_wstrb;
@@ -131,17 +131,17 @@ module np_regs (
             if(axil_arvalid && !axil_prev_was_rd) begin
                 cpuif_req = '1;
                 cpuif_req_is_wr = '0;
-                cpuif_addr = {axil_araddr[17:3], 3'b0};
+                cpuif_addr = {axil_araddr[15:3], 3'b0};
                 if(!cpuif_req_stall_rd) axil_ar_accept = '1;
             end else if(axil_awvalid && axil_wvalid) begin
                 cpuif_req = '1;
                 cpuif_req_is_wr = '1;
-                cpuif_addr = {axil_awaddr[17:3], 3'b0};
+                cpuif_addr = {axil_awaddr[15:3], 3'b0};
                 if(!cpuif_req_stall_wr) axil_aw_accept = '1;
             end else if(axil_arvalid) begin
                 cpuif_req = '1;
                 cpuif_req_is_wr = '0;
-                cpuif_addr = {axil_araddr[17:3], 3'b0};
+                cpuif_addr = {axil_araddr[15:3], 3'b0};
                 if(!cpuif_req_stall_rd) axil_ar_accept = '1;
             end
         end
@@ -257,13 +257,14 @@ module np_regs (
         logic snapshot;
         logic histogram;
         logic range_bitmap;
+        logic range_guard;
         logic hotlist;
     } decoded_reg_strb_t;
     decoded_reg_strb_t decoded_reg_strb;
     logic decoded_err;
     logic decoded_req_is_external;
 
-    logic [17:0] decoded_addr;
+    logic [15:0] decoded_addr;
     logic decoded_req;
     logic decoded_req_is_wr;
     logic [63:0] decoded_wr_data;
@@ -276,88 +277,91 @@ module np_regs (
         is_external = '0;
         is_valid_addr = '0;
         is_valid_rw = '0;
-        decoded_reg_strb.chmu.cap0 = cpuif_req_masked & (cpuif_addr == 18'h0) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h0);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h0) & !cpuif_req_is_wr;
-        decoded_reg_strb.chmu.cap1 = cpuif_req_masked & (cpuif_addr == 18'h8) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h8);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h8) & !cpuif_req_is_wr;
-        decoded_reg_strb.chmu0.cap0 = cpuif_req_masked & (cpuif_addr == 18'h10) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h10);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h10) & !cpuif_req_is_wr;
-        decoded_reg_strb.chmu0.cap1 = cpuif_req_masked & (cpuif_addr == 18'h18) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h18);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h18) & !cpuif_req_is_wr;
-        decoded_reg_strb.chmu0.range_bitmap_offset = cpuif_req_masked & (cpuif_addr == 18'h20) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h20);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h20) & !cpuif_req_is_wr;
-        decoded_reg_strb.chmu0.hotlist_offset = cpuif_req_masked & (cpuif_addr == 18'h28) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h28);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h28) & !cpuif_req_is_wr;
-        decoded_reg_strb.chmu0.cfg0 = cpuif_req_masked & (cpuif_addr == 18'h50);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h50);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h50);
-        decoded_reg_strb.chmu0.cfg1 = cpuif_req_masked & (cpuif_addr == 18'h58);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h58);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h58);
-        decoded_reg_strb.chmu0.cfg2 = cpuif_req_masked & (cpuif_addr == 18'h60);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h60);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h60);
-        decoded_reg_strb.chmu0.status = cpuif_req_masked & (cpuif_addr == 18'h70);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h70);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h70);
-        decoded_reg_strb.chmu0.hotlist = cpuif_req_masked & (cpuif_addr == 18'h78);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h78);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h78);
-        decoded_reg_strb.vendor.id = cpuif_req_masked & (cpuif_addr == 18'h1000) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1000);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1000) & !cpuif_req_is_wr;
-        decoded_reg_strb.vendor.geometry = cpuif_req_masked & (cpuif_addr == 18'h1008) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1008);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1008) & !cpuif_req_is_wr;
-        decoded_reg_strb.vendor.timebase = cpuif_req_masked & (cpuif_addr == 18'h1010) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1010);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1010) & !cpuif_req_is_wr;
-        decoded_reg_strb.vendor.config_ = cpuif_req_masked & (cpuif_addr == 18'h1018);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1018);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1018);
-        decoded_reg_strb.vendor.command = cpuif_req_masked & (cpuif_addr == 18'h1020);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1020);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1020);
-        decoded_reg_strb.vendor.status = cpuif_req_masked & (cpuif_addr == 18'h1028) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1028);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1028) & !cpuif_req_is_wr;
-        decoded_reg_strb.vendor.config_error = cpuif_req_masked & (cpuif_addr == 18'h1030);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1030);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1030);
-        decoded_reg_strb.vendor.error_rank = cpuif_req_masked & (cpuif_addr == 18'h1038);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1038);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1038);
-        decoded_reg_strb.vendor.error_bound = cpuif_req_masked & (cpuif_addr == 18'h1040) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1040);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1040) & !cpuif_req_is_wr;
-        decoded_reg_strb.vendor.bus_errors = cpuif_req_masked & (cpuif_addr == 18'h1048);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1048);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1048);
-        decoded_reg_strb.vendor.threshold_in_force = cpuif_req_masked & (cpuif_addr == 18'h1050) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1050);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1050) & !cpuif_req_is_wr;
-        decoded_reg_strb.snapshot = cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
-        is_external |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
-        decoded_reg_strb.histogram = cpuif_req_masked & (cpuif_addr >= 18'h1200) & (cpuif_addr <= 18'h1200 + 18'h1ff);
-        is_external |= cpuif_req_masked & (cpuif_addr >= 18'h1200) & (cpuif_addr <= 18'h1200 + 18'h1ff);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 18'h1200) & (cpuif_addr <= 18'h1200 + 18'h1ff);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 18'h1200) & (cpuif_addr <= 18'h1200 + 18'h1ff);
-        decoded_reg_strb.range_bitmap = cpuif_req_masked & (cpuif_addr >= 18'h1fe00) & (cpuif_addr <= 18'h1fe00 + 18'h1ff);
-        is_external |= cpuif_req_masked & (cpuif_addr >= 18'h1fe00) & (cpuif_addr <= 18'h1fe00 + 18'h1ff);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 18'h1fe00) & (cpuif_addr <= 18'h1fe00 + 18'h1ff);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 18'h1fe00) & (cpuif_addr <= 18'h1fe00 + 18'h1ff);
-        decoded_reg_strb.hotlist = cpuif_req_masked & (cpuif_addr >= 18'h20000) & (cpuif_addr <= 18'h20000 + 18'h1ffff) & !cpuif_req_is_wr;
-        is_external |= cpuif_req_masked & (cpuif_addr >= 18'h20000) & (cpuif_addr <= 18'h20000 + 18'h1ffff) & !cpuif_req_is_wr;
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 18'h20000) & (cpuif_addr <= 18'h20000 + 18'h1ffff);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 18'h20000) & (cpuif_addr <= 18'h20000 + 18'h1ffff) & !cpuif_req_is_wr;
+        decoded_reg_strb.chmu.cap0 = cpuif_req_masked & (cpuif_addr == 16'h0) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h0);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h0) & !cpuif_req_is_wr;
+        decoded_reg_strb.chmu.cap1 = cpuif_req_masked & (cpuif_addr == 16'h8) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h8);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h8) & !cpuif_req_is_wr;
+        decoded_reg_strb.chmu0.cap0 = cpuif_req_masked & (cpuif_addr == 16'h10) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h10);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h10) & !cpuif_req_is_wr;
+        decoded_reg_strb.chmu0.cap1 = cpuif_req_masked & (cpuif_addr == 16'h18) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h18);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h18) & !cpuif_req_is_wr;
+        decoded_reg_strb.chmu0.range_bitmap_offset = cpuif_req_masked & (cpuif_addr == 16'h20) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h20);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h20) & !cpuif_req_is_wr;
+        decoded_reg_strb.chmu0.hotlist_offset = cpuif_req_masked & (cpuif_addr == 16'h28) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h28);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h28) & !cpuif_req_is_wr;
+        decoded_reg_strb.chmu0.cfg0 = cpuif_req_masked & (cpuif_addr == 16'h50);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h50);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h50);
+        decoded_reg_strb.chmu0.cfg1 = cpuif_req_masked & (cpuif_addr == 16'h58);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h58);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h58);
+        decoded_reg_strb.chmu0.cfg2 = cpuif_req_masked & (cpuif_addr == 16'h60);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h60);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h60);
+        decoded_reg_strb.chmu0.status = cpuif_req_masked & (cpuif_addr == 16'h70);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h70);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h70);
+        decoded_reg_strb.chmu0.hotlist = cpuif_req_masked & (cpuif_addr == 16'h78);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h78);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h78);
+        decoded_reg_strb.vendor.id = cpuif_req_masked & (cpuif_addr == 16'h1000) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1000);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1000) & !cpuif_req_is_wr;
+        decoded_reg_strb.vendor.geometry = cpuif_req_masked & (cpuif_addr == 16'h1008) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1008);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1008) & !cpuif_req_is_wr;
+        decoded_reg_strb.vendor.timebase = cpuif_req_masked & (cpuif_addr == 16'h1010) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1010);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1010) & !cpuif_req_is_wr;
+        decoded_reg_strb.vendor.config_ = cpuif_req_masked & (cpuif_addr == 16'h1018);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1018);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1018);
+        decoded_reg_strb.vendor.command = cpuif_req_masked & (cpuif_addr == 16'h1020);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1020);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1020);
+        decoded_reg_strb.vendor.status = cpuif_req_masked & (cpuif_addr == 16'h1028) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1028);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1028) & !cpuif_req_is_wr;
+        decoded_reg_strb.vendor.config_error = cpuif_req_masked & (cpuif_addr == 16'h1030);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1030);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1030);
+        decoded_reg_strb.vendor.error_rank = cpuif_req_masked & (cpuif_addr == 16'h1038);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1038);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1038);
+        decoded_reg_strb.vendor.error_bound = cpuif_req_masked & (cpuif_addr == 16'h1040) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1040);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1040) & !cpuif_req_is_wr;
+        decoded_reg_strb.vendor.bus_errors = cpuif_req_masked & (cpuif_addr == 16'h1048);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1048);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1048);
+        decoded_reg_strb.vendor.threshold_in_force = cpuif_req_masked & (cpuif_addr == 16'h1050) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1050);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1050) & !cpuif_req_is_wr;
+        decoded_reg_strb.snapshot = cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
+        is_external |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
+        decoded_reg_strb.histogram = cpuif_req_masked & (cpuif_addr >= 16'h1200) & (cpuif_addr <= 16'h1200 + 16'h1ff);
+        is_external |= cpuif_req_masked & (cpuif_addr >= 16'h1200) & (cpuif_addr <= 16'h1200 + 16'h1ff);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 16'h1200) & (cpuif_addr <= 16'h1200 + 16'h1ff);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 16'h1200) & (cpuif_addr <= 16'h1200 + 16'h1ff);
+        decoded_reg_strb.range_bitmap = cpuif_req_masked & (cpuif_addr >= 16'h2000) & (cpuif_addr <= 16'h2000 + 16'h1ff);
+        is_external |= cpuif_req_masked & (cpuif_addr >= 16'h2000) & (cpuif_addr <= 16'h2000 + 16'h1ff);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 16'h2000) & (cpuif_addr <= 16'h2000 + 16'h1ff);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 16'h2000) & (cpuif_addr <= 16'h2000 + 16'h1ff);
+        decoded_reg_strb.range_guard = cpuif_req_masked & (cpuif_addr == 16'h2200);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h2200);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h2200);
+        decoded_reg_strb.hotlist = cpuif_req_masked & (cpuif_addr >= 16'h8000) & (cpuif_addr <= 16'h8000 + 16'h7fff) & !cpuif_req_is_wr;
+        is_external |= cpuif_req_masked & (cpuif_addr >= 16'h8000) & (cpuif_addr <= 16'h8000 + 16'h7fff) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 16'h8000) & (cpuif_addr <= 16'h8000 + 16'h7fff);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 16'h8000) & (cpuif_addr <= 16'h8000 + 16'h7fff) & !cpuif_req_is_wr;
         decoded_err = (~is_valid_addr | (is_valid_addr & ~is_valid_rw)) & decoded_req;
         decoded_req_is_external = is_external;
     end
@@ -543,6 +547,12 @@ module np_regs (
                 } count;
             } bus_errors;
         } vendor;
+        struct {
+            struct {
+                logic [63:0] next;
+                logic load_next;
+            } nothing;
+        } range_guard;
     } field_combo_t;
     field_combo_t field_combo;
 
@@ -667,6 +677,11 @@ module np_regs (
                 } count;
             } bus_errors;
         } vendor;
+        struct {
+            struct {
+                logic [63:0] value;
+            } nothing;
+        } range_guard;
     } field_storage_t;
     field_storage_t field_storage;
 
@@ -1482,9 +1497,31 @@ module np_regs (
     assign hwif_out.range_bitmap.req_is_wr = decoded_req_is_wr;
     assign hwif_out.range_bitmap.wr_data = decoded_wr_data;
     assign hwif_out.range_bitmap.wr_biten = decoded_wr_biten;
+    // Field: neoprof.range_guard.nothing
+    always_comb begin
+        automatic logic [63:0] next_c;
+        automatic logic load_next_c;
+        next_c = field_storage.range_guard.nothing.value;
+        load_next_c = '0;
+        if(decoded_reg_strb.range_guard && decoded_req_is_wr) begin // SW write clear
+            next_c = '0;
+            load_next_c = '1;
+        end
+        field_combo.range_guard.nothing.next = next_c;
+        field_combo.range_guard.nothing.load_next = load_next_c;
+    end
+    always_ff @(posedge clk or negedge arst_n) begin
+        if(~arst_n) begin
+            field_storage.range_guard.nothing.value <= 64'h0;
+        end else begin
+            if(field_combo.range_guard.nothing.load_next) begin
+                field_storage.range_guard.nothing.value <= field_combo.range_guard.nothing.next;
+            end
+        end
+    end
     // External region: neoprof.hotlist
     assign hwif_out.hotlist.req = decoded_reg_strb.hotlist;
-    assign hwif_out.hotlist.addr = decoded_addr[16:0];
+    assign hwif_out.hotlist.addr = decoded_addr[14:0];
     assign hwif_out.hotlist.req_is_wr = decoded_req_is_wr;
     assign hwif_out.hotlist.wr_data = decoded_wr_data;
     assign hwif_out.hotlist.wr_biten = decoded_wr_biten;
@@ -1523,8 +1560,8 @@ module np_regs (
 
     assign readback_external_rd_ack = readback_external_rd_ack_c;
 
-    logic [17:0] rd_mux_addr;
-    logic [17:0] pending_rd_addr;
+    logic [15:0] rd_mux_addr;
+    logic [15:0] pending_rd_addr;
     // Hold read mux address to guarantee it is stable throughout any external accesses
     always_ff @(posedge clk or negedge arst_n) begin
         if(~arst_n) begin
@@ -1541,14 +1578,14 @@ module np_regs (
     always_comb begin
         automatic logic [63:0] readback_data_var;
         readback_data_var = '0;
-        if(rd_mux_addr == 18'h0) begin
+        if(rd_mux_addr == 16'h0) begin
             readback_data_var[3:0] = 4'h1;
             readback_data_var[15:8] = 8'h1;
         end
-        if(rd_mux_addr == 18'h8) begin
-            readback_data_var[15:0] = 16'h100;
+        if(rd_mux_addr == 16'h8) begin
+            readback_data_var[15:0] = 16'hfff0;
         end
-        if(rd_mux_addr == 18'h10) begin
+        if(rd_mux_addr == 16'h10) begin
             readback_data_var[3:0] = 4'h0;
             readback_data_var[4] = 1'h1;
             readback_data_var[5] = 1'h1;
@@ -1560,7 +1597,7 @@ module np_regs (
             readback_data_var[47:36] = 12'h1;
             readback_data_var[63:48] = hwif_in.chmu0.cap0.hotlist_size.next;
         end
-        if(rd_mux_addr == 18'h18) begin
+        if(rd_mux_addr == 16'h18) begin
             readback_data_var[31:0] = 32'h3ff0;
             readback_data_var[47:32] = 16'hffff;
             readback_data_var[48] = 1'h1;
@@ -1569,13 +1606,13 @@ module np_regs (
             readback_data_var[51] = 1'h0;
             readback_data_var[52] = 1'h0;
         end
-        if(rd_mux_addr == 18'h20) begin
-            readback_data_var[63:0] = 64'h1fdf0;
+        if(rd_mux_addr == 16'h20) begin
+            readback_data_var[63:0] = 64'h1ff0;
         end
-        if(rd_mux_addr == 18'h28) begin
-            readback_data_var[63:0] = 64'h1fff0;
+        if(rd_mux_addr == 16'h28) begin
+            readback_data_var[63:0] = 64'h7ff0;
         end
-        if(rd_mux_addr == 18'h50) begin
+        if(rd_mux_addr == 16'h50) begin
             readback_data_var[7:0] = field_storage.chmu0.cfg0.what.value;
             readback_data_var[8] = field_storage.chmu0.cfg0.random_downsampling.value;
             readback_data_var[9] = field_storage.chmu0.cfg0.overflow_int_enable.value;
@@ -1584,33 +1621,33 @@ module np_regs (
             readback_data_var[17] = field_storage.chmu0.cfg0.reset.value;
             readback_data_var[63:32] = field_storage.chmu0.cfg0.threshold.value;
         end
-        if(rd_mux_addr == 18'h58) begin
+        if(rd_mux_addr == 16'h58) begin
             readback_data_var[31:0] = field_storage.chmu0.cfg1.unit_size.value;
             readback_data_var[39:32] = field_storage.chmu0.cfg1.downsampling.value;
             readback_data_var[47:40] = field_storage.chmu0.cfg1.mode.value;
             readback_data_var[51:48] = field_storage.chmu0.cfg1.epoch_scale.value;
             readback_data_var[63:52] = field_storage.chmu0.cfg1.epoch_multiplier.value;
         end
-        if(rd_mux_addr == 18'h60) begin
+        if(rd_mux_addr == 16'h60) begin
             readback_data_var[15:0] = field_storage.chmu0.cfg2.fill_threshold.value;
         end
-        if(rd_mux_addr == 18'h70) begin
+        if(rd_mux_addr == 16'h70) begin
             readback_data_var[0] = hwif_in.chmu0.status.enabled.next;
             readback_data_var[31:16] = hwif_in.chmu0.status.operation.next;
             readback_data_var[39:32] = 8'h10;
             readback_data_var[40] = field_storage.chmu0.status.overflow.value;
             readback_data_var[41] = field_storage.chmu0.status.fill.value;
         end
-        if(rd_mux_addr == 18'h78) begin
+        if(rd_mux_addr == 16'h78) begin
             readback_data_var[15:0] = field_storage.chmu0.hotlist.head.value;
             readback_data_var[31:16] = hwif_in.chmu0.hotlist.tail.next;
         end
-        if(rd_mux_addr == 18'h1000) begin
+        if(rd_mux_addr == 16'h1000) begin
             readback_data_var[31:0] = 32'h4e50524f;
             readback_data_var[39:32] = 8'h0;
             readback_data_var[47:40] = 8'h2;
         end
-        if(rd_mux_addr == 18'h1008) begin
+        if(rd_mux_addr == 16'h1008) begin
             readback_data_var[7:0] = hwif_in.vendor.geometry.depth.next;
             readback_data_var[15:8] = hwif_in.vendor.geometry.log2_width.next;
             readback_data_var[23:16] = hwif_in.vendor.geometry.counter_width.next;
@@ -1620,26 +1657,26 @@ module np_regs (
             readback_data_var[55:48] = hwif_in.vendor.geometry.log2_capacity.next;
             readback_data_var[63:56] = hwif_in.vendor.geometry.log2_runs.next;
         end
-        if(rd_mux_addr == 18'h1010) begin
+        if(rd_mux_addr == 16'h1010) begin
             readback_data_var[31:0] = hwif_in.vendor.timebase.cycles_per_100us.next;
         end
-        if(rd_mux_addr == 18'h1018) begin
+        if(rd_mux_addr == 16'h1018) begin
             readback_data_var[0] = field_storage.vendor.config_.conservative.value;
             readback_data_var[1] = field_storage.vendor.config_.coalesce.value;
             readback_data_var[31:16] = field_storage.vendor.config_.run_window.value;
         end
-        if(rd_mux_addr == 18'h1020) begin
+        if(rd_mux_addr == 16'h1020) begin
             readback_data_var[0] = field_storage.vendor.command.clear.value;
             readback_data_var[1] = field_storage.vendor.command.snapshot.value;
         end
-        if(rd_mux_addr == 18'h1028) begin
+        if(rd_mux_addr == 16'h1028) begin
             readback_data_var[0] = hwif_in.vendor.status.initialising.next;
             readback_data_var[1] = hwif_in.vendor.status.clear_pending.next;
             readback_data_var[2] = hwif_in.vendor.status.snapshot_pending.next;
             readback_data_var[3] = hwif_in.vendor.status.head_pending.next;
             readback_data_var[4] = hwif_in.vendor.status.threshold_pending.next;
         end
-        if(rd_mux_addr == 18'h1030) begin
+        if(rd_mux_addr == 16'h1030) begin
             readback_data_var[0] = field_storage.vendor.config_error.what.value;
             readback_data_var[1] = field_storage.vendor.config_error.unit_size.value;
             readback_data_var[2] = field_storage.vendor.config_error.downsampling.value;
@@ -1650,31 +1687,34 @@ module np_regs (
             readback_data_var[7] = field_storage.vendor.config_error.error_rank.value;
             readback_data_var[8] = field_storage.vendor.config_error.range_locked.value;
         end
-        if(rd_mux_addr == 18'h1038) begin
+        if(rd_mux_addr == 16'h1038) begin
             readback_data_var[31:0] = field_storage.vendor.error_rank.rank.value;
         end
-        if(rd_mux_addr == 18'h1040) begin
+        if(rd_mux_addr == 16'h1040) begin
             readback_data_var[15:0] = hwif_in.vendor.error_bound.low.next;
             readback_data_var[31:16] = hwif_in.vendor.error_bound.high.next;
             readback_data_var[37:32] = hwif_in.vendor.error_bound.bin.next;
             readback_data_var[63] = hwif_in.vendor.error_bound.valid.next;
         end
-        if(rd_mux_addr == 18'h1048) begin
+        if(rd_mux_addr == 16'h1048) begin
             readback_data_var[31:0] = field_storage.vendor.bus_errors.count.value;
         end
-        if(rd_mux_addr == 18'h1050) begin
+        if(rd_mux_addr == 16'h1050) begin
             readback_data_var[15:0] = hwif_in.vendor.threshold_in_force.threshold.next;
         end
-        if((rd_mux_addr >= 18'h1100) && (rd_mux_addr <= 18'h1100 + 18'h87)) begin
+        if((rd_mux_addr >= 16'h1100) && (rd_mux_addr <= 16'h1100 + 16'h87)) begin
             readback_data_var = hwif_in.snapshot.rd_data;
         end
-        if((rd_mux_addr >= 18'h1200) && (rd_mux_addr <= 18'h1200 + 18'h1ff)) begin
+        if((rd_mux_addr >= 16'h1200) && (rd_mux_addr <= 16'h1200 + 16'h1ff)) begin
             readback_data_var = hwif_in.histogram.rd_data;
         end
-        if((rd_mux_addr >= 18'h1fe00) && (rd_mux_addr <= 18'h1fe00 + 18'h1ff)) begin
+        if((rd_mux_addr >= 16'h2000) && (rd_mux_addr <= 16'h2000 + 16'h1ff)) begin
             readback_data_var = hwif_in.range_bitmap.rd_data;
         end
-        if((rd_mux_addr >= 18'h20000) && (rd_mux_addr <= 18'h20000 + 18'h1ffff)) begin
+        if(rd_mux_addr == 16'h2200) begin
+            readback_data_var[63:0] = field_storage.range_guard.nothing.value;
+        end
+        if((rd_mux_addr >= 16'h8000) && (rd_mux_addr <= 16'h8000 + 16'h7fff)) begin
             readback_data_var = hwif_in.hotlist.rd_data;
         end
         readback_data = readback_data_var;

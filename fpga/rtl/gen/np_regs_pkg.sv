@@ -3,8 +3,8 @@
 package np_regs_pkg;
 
     localparam NP_REGS_DATA_WIDTH = 64;
-    localparam NP_REGS_MIN_ADDR_WIDTH = 18;
-    localparam NP_REGS_SIZE = 'h40000;
+    localparam NP_REGS_MIN_ADDR_WIDTH = 16;
+    localparam NP_REGS_SIZE = 'h10000;
 
     typedef struct {
         logic [15:0] next;
@@ -463,7 +463,7 @@ package np_regs_pkg;
 
     typedef struct {
         logic req;
-        logic [16:0] addr;
+        logic [14:0] addr;
         logic req_is_wr;
         logic [63:0] wr_data;
         logic [63:0] wr_biten;

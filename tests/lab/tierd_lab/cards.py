@@ -129,6 +129,6 @@ def _parse_card(table: Table, sizes: Sequence[int]) -> CardSpec:
         )
     if width and not 5 <= width <= 24:
         raise table.error("log2_width", "must be between 5 and 24")
-    if ring and (not 4 <= ring <= 16384 or ring & (ring - 1)):
-        raise table.error("ring", "must be a power of 2 between 4 and 16384")
+    if ring and (not 4 <= ring <= 4096 or ring & (ring - 1)):
+        raise table.error("ring", "must be a power of 2 between 4 and 4096")
     return CardSpec(kind, node, offset, size, width, ring)

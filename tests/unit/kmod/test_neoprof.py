@@ -52,7 +52,7 @@ def card_message() -> bytes:
     ranges["start"], ranges["end"] = [1 << 30, 4 << 30], [2 << 30, 5 << 30]
     ranges["device"], ranges["ways"], ranges["node"] = [0, 1 << 30], 1, [1, -1]
     geometry = np.zeros(1, CARD_GEOMETRY)
-    geometry["width"], geometry["slots"] = 1 << 19, 16384
+    geometry["width"], geometry["slots"] = 1 << 19, 4096
     geometry["features"] = Features.HISTOGRAM | Features.EPOCH
     numbers = {"DRAIN_US": 10_000, "EPOCH_US": 5_000_000, "THRESHOLD": 200}
     numbers |= {"CARD_FLAGS": 1, "ERROR_RANK": 0, "CARD": 3}
