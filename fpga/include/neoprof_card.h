@@ -28,9 +28,10 @@ const char *np_card_kind(void);
 
 /*
  * Open a card that has just left its hardware reset and finished initialising. log2_width: counters
- * in a row; ring_size: slots of the hot list, a power of 2; cycles_per_100us: memory clock. 0
- * stands for the full-size card's value (19, 4096, 40000). The RTL is built with one geometry: any
- * other gives NULL with errno EINVAL. Out of memory: ENOMEM.
+ * in a row, or entries of the table, which has a library of its own of each kind (full size: 17);
+ * ring_size: slots of the hot list, a power of 2; cycles_per_100us: memory clock. 0 stands for the
+ * full-size card's value (19, 4096, 40000). The RTL is built with one geometry: any other gives
+ * NULL with errno EINVAL. Out of memory: ENOMEM.
  */
 np_card *np_card_open(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us);
 void np_card_close(np_card *card);
@@ -66,8 +67,9 @@ int np_card_irq(np_card *card);
 uint64_t np_card_cycles(const np_card *card);
 
 /*
- * For tests, not for software on a host: the present value of one counter of the sketch. All
- * requests pushed before are in it after a call of np_card_settle().
+ * For tests, not for software on a host: the present value of one counter of the sketch, or of an
+ * entry of the table (row 0: count; the others: np_table_model.h). All requests pushed before are
+ * in it after a call of np_card_settle().
  */
 int np_card_peek(np_card *card, unsigned row, uint32_t index, uint32_t *count);
 

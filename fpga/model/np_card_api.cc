@@ -7,6 +7,15 @@
 #include <cerrno>
 #include <new>
 
+// The library is built once for each tracker.
+#ifdef NP_TABLE
+static constexpr neoprof::Tracker kTracker = neoprof::Tracker::kTable;
+static constexpr unsigned kLog2Width = 17, kPeekRows = 10;
+#else
+static constexpr neoprof::Tracker kTracker = neoprof::Tracker::kSketch;
+static constexpr unsigned kLog2Width = 19, kPeekRows = neoprof::kRows;
+#endif
+
 struct np_card {
 	neoprof::CardModel model;
 	uint64_t cycles = 0;
@@ -19,7 +28,7 @@ const char *np_card_kind(void)
 
 np_card *np_card_open(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us)
 {
-	log2_width = log2_width ? log2_width : 19;
+	log2_width = log2_width ? log2_width : kLog2Width;
 	ring_size = ring_size ? ring_size : 4096;
 	cycles_per_100us = cycles_per_100us ? cycles_per_100us : 40000;
 	if (log2_width < 5 || log2_width > 24 || ring_size < 4 || ring_size > 4096 ||
@@ -28,7 +37,8 @@ np_card *np_card_open(unsigned log2_width, unsigned ring_size, unsigned cycles_p
 		return nullptr;
 	}
 	try {
-		return new np_card{neoprof::CardModel(log2_width, ring_size, cycles_per_100us)};
+		return new np_card{
+		    neoprof::CardModel(log2_width, ring_size, cycles_per_100us, kTracker)};
 	} catch (const std::bad_alloc &) {
 		errno = ENOMEM;
 		return nullptr;
@@ -107,7 +117,7 @@ uint64_t np_card_cycles(const np_card *card)
 int np_card_peek(np_card *card, unsigned row, uint32_t index, uint32_t *count)
 {
 	const auto &sketch = card->model.sketch();
-	if (row >= neoprof::kRows || index >> sketch.log2_width())
+	if (row >= kPeekRows || index >> sketch.log2_width())
 		return -EINVAL;
 	*count = sketch.counter(row, index);
 	return 0;

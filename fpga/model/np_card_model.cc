@@ -13,15 +13,17 @@ constexpr uint64_t kCfg1Reset = 12 | 1ull << NEOPROF_CHMU0_CFG1_EPOCH_SCALE_SHIF
 				1ull << NEOPROF_CHMU0_CFG1_EPOCH_MULTIPLIER_SHIFT;
 } // namespace
 
-CardModel::CardModel(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us)
-    : cycles_per_100us_(cycles_per_100us), sketch_(log2_width, ring_size, cycles_per_100us)
+CardModel::CardModel(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us,
+		     Tracker tracker)
+    : cycles_per_100us_(cycles_per_100us), sketch_(log2_width, ring_size, cycles_per_100us, tracker)
 {
 	hardware_reset();
 }
 
 void CardModel::hardware_reset()
 {
-	sketch_ = SketchModel(sketch_.log2_width(), sketch_.ring_size(), cycles_per_100us_);
+	sketch_ = SketchModel(sketch_.log2_width(), sketch_.ring_size(), cycles_per_100us_,
+			      sketch_.tracker());
 	cfg0_ = 0;
 	cfg1_ = kCfg1Reset;
 	cfg2_ = 0;
@@ -104,6 +106,9 @@ Config CardModel::configuration() const
 	config.random = cfg0_ & NEOPROF_CHMU0_CFG0_RANDOM_DOWNSAMPLING_MASK;
 	config.conservative = vendor_config_ & NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK;
 	config.coalesce = vendor_config_ & NEOPROF_VENDOR_CONFIG_COALESCE_MASK;
+	config.by_parts = vendor_config_ & NEOPROF_VENDOR_CONFIG_BY_PARTS_MASK;
+	config.use_window =
+	    static_cast<unsigned>(field(vendor_config_, NEOPROF_VENDOR_CONFIG_USE_WINDOW_MASK));
 	config.run_window =
 	    static_cast<unsigned>(field(vendor_config_, NEOPROF_VENDOR_CONFIG_RUN_WINDOW_MASK));
 	config.epoch_mode = field(cfg1_, NEOPROF_CHMU0_CFG1_MODE_MASK) == 0;

@@ -11,7 +11,8 @@ namespace neoprof
 class CardModel
 {
       public:
-	CardModel(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us);
+	CardModel(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us,
+		  Tracker tracker = Tracker::kSketch);
 
 	SketchModel &sketch();
 	const SketchModel &sketch() const;

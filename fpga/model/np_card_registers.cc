@@ -17,9 +17,10 @@ constexpr uint64_t kCfg0Kept =
     NEOPROF_CHMU0_CFG0_OVERFLOW_INT_ENABLE_MASK | NEOPROF_CHMU0_CFG0_FILL_INT_ENABLE_MASK |
     NEOPROF_CHMU0_CFG0_ENABLE_MASK | NEOPROF_CHMU0_CFG0_THRESHOLD_MASK;
 
-constexpr uint64_t kVendorConfigKept = NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK |
-				       NEOPROF_VENDOR_CONFIG_COALESCE_MASK |
-				       NEOPROF_VENDOR_CONFIG_RUN_WINDOW_MASK;
+constexpr uint64_t kVendorConfigKept =
+    NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK | NEOPROF_VENDOR_CONFIG_COALESCE_MASK |
+    NEOPROF_VENDOR_CONFIG_BY_PARTS_MASK | NEOPROF_VENDOR_CONFIG_USE_WINDOW_MASK |
+    NEOPROF_VENDOR_CONFIG_RUN_WINDOW_MASK;
 
 bool in_range_bitmap(uint32_t offset)
 {
@@ -36,13 +37,14 @@ uint64_t merge(uint64_t old, uint64_t data, uint64_t mask)
 // ---------------------------------------------------------------- reads
 uint64_t CardModel::read_vendor(uint32_t offset, bool *known) const
 {
+	const bool table = sketch_.tracker() == Tracker::kTable;
 	*known = true;
 	switch (offset) {
 	case NEOPROF_VENDOR_ID:
 		return place(NEOPROF_VENDOR_ID_MAGIC_VALUE, NEOPROF_VENDOR_ID_MAGIC_MASK) |
 		       place(NEOPROF_VENDOR_ID_MAJOR_VALUE, NEOPROF_VENDOR_ID_MAJOR_MASK);
 	case NEOPROF_VENDOR_GEOMETRY:
-		return place(kRows, NEOPROF_VENDOR_GEOMETRY_DEPTH_MASK) |
+		return place(table ? 1 : kRows, NEOPROF_VENDOR_GEOMETRY_DEPTH_MASK) |
 		       place(sketch_.log2_width(), NEOPROF_VENDOR_GEOMETRY_LOG2_WIDTH_MASK) |
 		       place(16, NEOPROF_VENDOR_GEOMETRY_COUNTER_WIDTH_MASK) |
 		       place(kChannels, NEOPROF_VENDOR_GEOMETRY_CHANNELS_MASK) |
@@ -50,6 +52,11 @@ uint64_t CardModel::read_vendor(uint32_t offset, bool *known) const
 		       place(48, NEOPROF_VENDOR_GEOMETRY_EPOCH_WIDTH_MASK) |
 		       place(kCapacityLog2, NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_MASK) |
 		       place(kCoalesceLog2, NEOPROF_VENDOR_GEOMETRY_LOG2_RUNS_MASK);
+	case NEOPROF_VENDOR_TRACKER:
+		return table ? place(1, NEOPROF_VENDOR_TRACKER_KIND_MASK) |
+				   place(kWays, NEOPROF_VENDOR_TRACKER_WAYS_MASK) |
+				   place(1u << kPartsLog2, NEOPROF_VENDOR_TRACKER_PARTS_MASK)
+			     : 0;
 	case NEOPROF_VENDOR_TIMEBASE:
 		return cycles_per_100us_;
 	case NEOPROF_VENDOR_CONFIG:

@@ -32,45 +32,20 @@ uint8_t run_slot(uint32_t page, unsigned table)
 	}
 	return slot;
 }
-
-unsigned group_of(uint32_t value)
-{
-	const unsigned top = 31u - static_cast<unsigned>(__builtin_clz(value + 8));
-	return top - 3;
-}
 } // namespace
 
-unsigned hist_bin(uint32_t value)
-{
-	const unsigned group = group_of(value);
-	if (group >= 8)
-		return kBins - 1;
-	return 8 * group + (((value + 8) >> group) & 7);
-}
-
-bool hist_is_edge(uint32_t value)
-{
-	const unsigned group = group_of(value);
-	return group < 8 && ((value + 8) & ((1u << group) - 1)) == 0;
-}
-
-uint32_t hist_low(unsigned bin)
-{
-	return ((8 + bin % 8) << (bin / 8)) - 8;
-}
-
-uint32_t hist_high(unsigned bin)
-{
-	return bin + 1 == kBins ? kCountMax : hist_low(bin + 1) - 1;
-}
-
-SketchModel::SketchModel(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us)
+SketchModel::SketchModel(unsigned log2_width, unsigned ring_size, unsigned cycles_per_100us,
+			 Tracker tracker)
     : log2_width_(log2_width), ring_size_(ring_size), cycles_per_100us_(cycles_per_100us),
-      ring_(ring_size)
+      tracker_(tracker), ring_(ring_size)
 {
-	const uint32_t mask = (1u << log2_width) - 1;
-	for (auto &row : rows_)
-		row.assign(size_t{1} << log2_width, 0);
+	const bool table = tracker == Tracker::kTable;
+	const uint32_t mask = (1u << (table ? log2_width - kWaysLog2 : log2_width)) - 1;
+	if (table)
+		table_ = std::make_unique<TableModel>(log2_width);
+	else
+		for (auto &row : rows_)
+			row.assign(size_t{1} << log2_width, 0);
 	for (unsigned byte = 0; byte < 4; byte++) {
 		for (unsigned value = 0; value < 256; value++) {
 			uint32_t low = 0, high = 0;
@@ -129,6 +104,12 @@ bool SketchModel::windowed() const
 	return config_.coalesce && config_.run_window;
 }
 
+// Cycles after which the table forgets touched parts; 0: never. The unit is 5 us.
+uint64_t SketchModel::use_cycles() const
+{
+	return table_ && config_.by_parts ? config_.use_window * (cycles_per_100us_ / 20) : 0;
+}
+
 // Cycles in which no timer fires.
 uint64_t SketchModel::undisturbed() const
 {
@@ -137,6 +118,8 @@ uint64_t SketchModel::undisturbed() const
 		left = config_.epoch_ticks * cycles_per_100us_ - timer_;
 	if (windowed())
 		left = std::min(left, config_.run_window * cycles_per_100us_ - window_);
+	if (use_cycles())
+		left = std::min(left, use_cycles() - part_window_);
 	return left;
 }
 
@@ -148,6 +131,13 @@ void SketchModel::advance(uint64_t cycles)
 		if (window_ == config_.run_window * cycles_per_100us_) {
 			window_ = 0;
 			runs_ = {};
+		}
+	}
+	if (use_cycles()) {
+		part_window_ += cycles;
+		if (part_window_ == use_cycles()) {
+			part_window_ = 0;
+			table_->new_window();
 		}
 	}
 	if (!enabled_ || !config_.epoch_mode)
@@ -215,10 +205,14 @@ size_t SketchModel::admit(const uint64_t *requests, size_t count, Item *items)
 		} else {
 			const auto key =
 			    static_cast<uint32_t>(address >> kMinUnitLog2 >> config_.unit_shift);
+			const uint64_t part = address >> kLineLog2 >> config_.unit_shift;
 			const uint64_t indexes = hash(key);
-			__builtin_prefetch(&rows_[0][static_cast<uint32_t>(indexes)], 1);
-			__builtin_prefetch(&rows_[1][indexes >> 32], 1);
-			items[admitted++] = {indexes, key};
+			if (!table_) {
+				__builtin_prefetch(&rows_[0][static_cast<uint32_t>(indexes)], 1);
+				__builtin_prefetch(&rows_[1][indexes >> 32], 1);
+			}
+			items[admitted++] = {
+			    indexes, key, static_cast<uint32_t>(part & ((1u << kPartsLog2) - 1))};
 		}
 	}
 	stats_.reads += reads;
@@ -254,15 +248,9 @@ template <bool Conservative> void SketchModel::count(const Item *items, size_t c
 			reached_[edges_[before0 + 1]]++;
 		const uint32_t estimate = std::min(word0 & kCountMax, word1 & kCountMax);
 		if (estimate > config_.threshold && !(word0 & word1 & kHot)) {
-			if (((head_ - tail_ - 1) & (ring_size_ - 1)) != 0) {
+			if (report(items[i].key, estimate)) {
 				word0 |= kHot;
 				word1 |= kHot;
-				ring_[tail_] = uint64_t{items[i].key} << 16 | estimate;
-				tail_ = (tail_ + 1) & (ring_size_ - 1);
-				stats_.reports++;
-			} else {
-				stats_.refused++;
-				refused_ = true;
 			}
 		}
 		entry0 = word0;
@@ -271,11 +259,47 @@ template <bool Conservative> void SketchModel::count(const Item *items, size_t c
 	stats_.saturated += saturated;
 }
 
+// True if the hot list has taken the unit.
+bool SketchModel::report(uint32_t key, uint32_t estimate)
+{
+	if (((head_ - tail_ - 1) & (ring_size_ - 1)) == 0) {
+		stats_.refused++;
+		refused_ = true;
+		return false;
+	}
+	ring_[tail_] = uint64_t{key} << 16 | estimate;
+	tail_ = (tail_ + 1) & (ring_size_ - 1);
+	stats_.reports++;
+	return true;
+}
+
+void SketchModel::count_in_table(const Item *items, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const Item &item = items[i];
+		const TableOutcome outcome =
+		    table_->request(static_cast<uint32_t>(item.indexes), item.key, item.part,
+				    config_.by_parts, config_.threshold);
+		stats_.counted -= !outcome.counted;
+		stats_.skip_run += !outcome.counted;
+		stats_.saturated += outcome.saturated;
+		stats_.displaced += outcome.displaced;
+		if (outcome.entered)
+			reached_[outcome.entered]++;
+		if (outcome.left)
+			reached_[outcome.left]--;
+		if (outcome.wanted && report(item.key, outcome.estimate))
+			table_->mark();
+	}
+}
+
 void SketchModel::push_cycles(const uint64_t *requests, size_t count)
 {
 	Item items[kBlock];
 	const size_t admitted = admit(requests, count, items);
-	if (config_.conservative)
+	if (table_)
+		count_in_table(items, admitted);
+	else if (config_.conservative)
 		this->count<true>(items, admitted);
 	else
 		this->count<false>(items, admitted);
@@ -286,7 +310,9 @@ void SketchModel::enable(const Config &config)
 {
 	config_ = config;
 	runs_ = {};
-	window_ = 0;
+	window_ = part_window_ = 0;
+	if (table_)
+		table_->new_window();
 	sample_count_ = 0;
 	sample_state_ = kSampleSeeds;
 	timer_ = 0;
@@ -304,6 +330,8 @@ void SketchModel::new_epoch()
 	stats_.epoch_start = stats_.offered;
 	reached_.fill(0);
 	timer_ = 0;
+	if (table_)
+		table_->clear();
 	const auto number = static_cast<uint32_t>(stats_.epoch & kEpochMask);
 	epoch_bits_ = number << kEpochShift;
 	// The short epoch number comes round: forget what is left of its last use.
@@ -356,8 +384,17 @@ void SketchModel::set_range(unsigned word, uint64_t bits)
 // ---------------------------------------------------------------- what can be seen
 uint32_t SketchModel::counter(unsigned row, uint32_t index) const
 {
+	if (table_)
+		return table_->peek(row, index);
 	const uint32_t entry = rows_[row][index];
 	return (entry ^ epoch_bits_) >> kEpochShift ? 0 : entry & kCountMax;
+}
+
+uint32_t SketchModel::estimate(uint32_t key) const
+{
+	if (table_)
+		return table_->count(index(0, key), key);
+	return std::min(counter(0, index(0, key)), counter(1, index(1, key)));
 }
 
 uint64_t SketchModel::entry(uint32_t slot) const
@@ -400,6 +437,11 @@ unsigned SketchModel::log2_width() const
 unsigned SketchModel::ring_size() const
 {
 	return ring_size_;
+}
+
+Tracker SketchModel::tracker() const
+{
+	return tracker_;
 }
 
 } // namespace neoprof

@@ -21,6 +21,9 @@ rtl/np_partial.sv
 rtl/np_row.sv
 rtl/np_update.sv
 rtl/np_sketch.sv
+rtl/np_sets.sv
+rtl/np_set_update.sv
+rtl/np_table.sv
 rtl/np_ring.sv
 rtl/np_hist.sv
 rtl/np_stats.sv

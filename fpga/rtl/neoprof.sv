@@ -8,7 +8,8 @@
 module neoprof
   import np_pkg::*;
 #(
-  parameter int unsigned Log2Width = 19,        // counters in a row (W)
+  parameter bit Tagged = 1'b0,                  // counts in a tagged table, not in the sketch
+  parameter int unsigned Log2Width = 19,        // counters in a row (W), or entries of the table
   parameter int unsigned RingSize = 4096,      // slots of the hot list
   parameter int unsigned CyclesPer100us = 40000 // of the memory clock
 ) (
@@ -59,6 +60,7 @@ module neoprof
   np_rst_sync u_reg_rst (.clk_i(reg_clk_i), .rst_ni, .rst_no(reg_rst_n));
 
   np_core #(
+    .Tagged(Tagged),
     .IdxW(Log2Width),
     .RingSize(RingSize),
     .CyclesPer100us(CyclesPer100us)
@@ -122,6 +124,7 @@ module neoprof
   );
 
   np_host #(
+    .Tagged(Tagged),
     .IdxW(Log2Width),
     .RingSize(RingSize),
     .CyclesPer100us(CyclesPer100us)

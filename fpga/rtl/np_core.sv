@@ -3,10 +3,13 @@
 module np_core
   import np_pkg::*;
 #(
+  parameter bit Tagged = 1'b0,         // the table instead of the sketch
   parameter int unsigned IdxW = 19,
   parameter int unsigned RingSize = 4096,
   parameter int unsigned CyclesPer100us = 40000,
-  localparam int unsigned PtrW = $clog2(RingSize)
+  localparam int unsigned PtrW = $clog2(RingSize),
+  localparam int unsigned HashW = Tagged ? IdxW - WaysLog2 : IdxW,
+  localparam int unsigned InitW = Tagged ? HashW : IdxW - GroupLog2
 ) (
   input  logic              clk_i,
   input  logic              rst_ni,
@@ -39,7 +42,7 @@ module np_core
   cfg_t cfg;
   logic enable, restart, clear, reset, snapshot, applied;
   logic init_we;
-  logic [IdxW-GroupLog2-1:0] init_group;
+  logic [InitW-1:0] init_group;
   logic [PtrW-1:0] head;
 
   item_t filtered [Channels];
@@ -47,7 +50,7 @@ module np_core
   item_t coalesced [Channels];
   item_t sampled [Channels];
   item_t hashed [Channels];
-  logic [IdxW-1:0] index [Channels][Rows];
+  logic [HashW-1:0] index [Channels][Rows];
   logic room [Channels];
   logic report [Channels];
   key_t key [Channels];
@@ -56,7 +59,7 @@ module np_core
   tag_t epoch;
 
   np_core_ctrl #(
-    .IdxW(IdxW),
+    .InitW(InitW),
     .PtrW(PtrW),
     .CyclesPer100us(CyclesPer100us)
   ) u_ctrl (
@@ -97,7 +100,7 @@ module np_core
       .line_o(line[c])
     );
     np_hash #(
-      .IdxW(IdxW)
+      .IdxW(HashW)
     ) u_hash (
       .clk_i,
       .rst_ni,
@@ -130,25 +133,58 @@ module np_core
     .item_o(sampled)
   );
 
-  np_sketch #(
-    .IdxW(IdxW)
-  ) u_sketch (
-    .clk_i,
-    .rst_ni,
-    .init_we_i(init_we),
-    .init_group_i(init_group),
-    .clear_i(clear),
-    .conservative_i(cfg.conservative),
-    .threshold_i(cfg.threshold),
-    .epoch_o(epoch),
-    .item_i(hashed),
-    .index_i(index),
-    .room_i(room),
-    .report_o(report),
-    .key_o(key),
-    .estimate_o(estimate),
-    .event_o(events)
-  );
+  if (Tagged) begin : gen_table
+    logic [HashW-1:0] set [Channels];
+    logic unused_table;
+    for (genvar c = 0; c < Channels; c++) begin : gen_set
+      assign set[c] = index[c][0];
+    end
+    assign unused_table = ^{cfg.conservative, index[0][1], index[1][1]};
+    np_table #(
+      .IdxW(IdxW),
+      .CyclesPer100us(CyclesPer100us)
+    ) u_table (
+      .clk_i,
+      .rst_ni,
+      .init_we_i(init_we),
+      .init_set_i(init_group),
+      .clear_i(clear),
+      .restart_i(restart),
+      .by_parts_i(cfg.by_parts),
+      .window_i(cfg.use_window),
+      .threshold_i(cfg.threshold),
+      .epoch_o(epoch),
+      .item_i(hashed),
+      .set_i(set),
+      .room_i(room),
+      .report_o(report),
+      .key_o(key),
+      .estimate_o(estimate),
+      .event_o(events)
+    );
+  end else begin : gen_sketch
+    logic unused_sketch;
+    assign unused_sketch = ^{cfg.by_parts, cfg.use_window};
+    np_sketch #(
+      .IdxW(IdxW)
+    ) u_sketch (
+      .clk_i,
+      .rst_ni,
+      .init_we_i(init_we),
+      .init_group_i(init_group),
+      .clear_i(clear),
+      .conservative_i(cfg.conservative),
+      .threshold_i(cfg.threshold),
+      .epoch_o(epoch),
+      .item_i(hashed),
+      .index_i(index),
+      .room_i(room),
+      .report_o(report),
+      .key_o(key),
+      .estimate_o(estimate),
+      .event_o(events)
+    );
+  end
 
   np_ring #(
     .Size(RingSize)

@@ -4,7 +4,7 @@
 module np_core_ctrl
   import np_pkg::*;
 #(
-  parameter int unsigned IdxW = 19,
+  parameter int unsigned InitW = 15,  // log2 of the words to initialise
   parameter int unsigned PtrW = 14,
   parameter int unsigned CyclesPer100us = 40000
 ) (
@@ -14,7 +14,7 @@ module np_core_ctrl
   input  cmd_t            cmd_i,
   output logic            cmd_done_o,
   output logic            init_we_o,
-  output logic [IdxW-GroupLog2-1:0] init_group_o,
+  output logic [InitW-1:0] init_group_o,
   output logic            init_done_o,
   output cfg_t            cfg_o,        // with the threshold in force
   output logic            enable_o,     // requests entering now are offered
@@ -30,13 +30,12 @@ module np_core_ctrl
   localparam int unsigned DrainCycles = 20;
   localparam int unsigned SettleCycles = 4;
   localparam int unsigned WaitW = 5;
-  localparam int unsigned GroupIdxW = IdxW - GroupLog2;
 
   typedef enum logic [1:0] {StInit, StIdle, StDrain, StSettle} state_e;
 
   state_e state_d, state_q;
   logic [WaitW-1:0] wait_d, wait_q;
-  logic [GroupIdxW-1:0] group_q;
+  logic [InitW-1:0] group_q;
   cfg_t cfg_d, cfg_q;
   logic enable_d, enable_q, generation_d, generation_q;
   logic [PtrW-1:0] head_d, head_q;
@@ -142,7 +141,7 @@ module np_core_ctrl
     end else begin
       state_q <= state_d;
       wait_q <= wait_d;
-      if (state_q == StInit) group_q <= group_q + GroupIdxW'(1);
+      if (state_q == StInit) group_q <= group_q + InitW'(1);
       cfg_q <= cfg_d;
       enable_q <= enable_d;
       head_q <= head_d;

@@ -24,6 +24,7 @@ module np_filter
   logic en_qq, valid_qq, write_qq, beyond_qq;
   line_t line_q, line_qq, line_qqq;
   key_t key_qq;
+  part_t part_qq;
   logic [5:0] bit_qq;
   item_t item_d, item_q;
 
@@ -51,13 +52,15 @@ module np_filter
       beyond_qq <= line_q[AddrW-1-LineLog2:CapacityLog2-LineLog2] != '0;
       bit_qq <= line_q[RangeLog2-LineLog2+:6];
       key_qq <= key_t'(line_q[AddrW-1-LineLog2:MinUnitLog2-LineLog2] >> unit_shift_i);
+      part_qq <= part_t'(line_q >> unit_shift_i);
       line_qq <= line_q;
     end
     if (valid_qq) line_qqq <= line_qq;
   end
 
   always_comb begin
-    item_d = '{verdict: VerdictNone, beat: valid_qq, write: write_qq, key: key_qq};
+    item_d = '{verdict: VerdictNone, beat: valid_qq, write: write_qq, key: key_qq,
+               part: part_qq};
     if (valid_qq && en_qq) begin
       if (write_qq ? !track_write_i : !track_read_i) item_d.verdict = VerdictType;
       else if (beyond_qq || !range_bits_i[bit_qq]) item_d.verdict = VerdictRange;

@@ -3,6 +3,7 @@
 module np_host
   import np_pkg::*;
 #(
+  parameter bit Tagged = 1'b0,
   parameter int unsigned IdxW = 19,
   parameter int unsigned RingSize = 4096,
   parameter int unsigned CyclesPer100us = 40000,
@@ -106,6 +107,8 @@ module np_host
     .what_i(hw_out.chmu0.cfg0.what.value),
     .random_i(hw_out.chmu0.cfg0.random_downsampling.value),
     .conservative_i(hw_out.vendor.config_.conservative.value),
+    .by_parts_i(hw_out.vendor.config_.by_parts.value),
+    .use_window_i(hw_out.vendor.config_.use_window.value),
     .coalesce_i(hw_out.vendor.config_.coalesce.value),
     .run_window_i(hw_out.vendor.config_.run_window.value),
     .threshold_i(hw_out.chmu0.cfg0.threshold.value),
@@ -215,7 +218,7 @@ module np_host
     hw_in.chmu0.hotlist.head.we = head_we;
     hw_in.chmu0.hotlist.tail.next = current ? 16'(tail_i) : '0;
 
-    hw_in.vendor.geometry.depth.next = 8'(Rows);
+    hw_in.vendor.geometry.depth.next = Tagged ? 8'd1 : 8'(Rows);
     hw_in.vendor.geometry.log2_width.next = 8'(IdxW);
     hw_in.vendor.geometry.counter_width.next = 8'(CntW);
     hw_in.vendor.geometry.channels.next = 8'(Channels);
@@ -223,6 +226,9 @@ module np_host
     hw_in.vendor.geometry.epoch_width.next = 8'(TagW);
     hw_in.vendor.geometry.log2_capacity.next = 8'(CapacityLog2);
     hw_in.vendor.geometry.log2_runs.next = 8'(CoalesceLog2);
+    hw_in.vendor.tracker.kind.next = 8'(Tagged);
+    hw_in.vendor.tracker.ways.next = Tagged ? 8'(Ways) : '0;
+    hw_in.vendor.tracker.parts.next = Tagged ? 8'(Parts) : '0;
     hw_in.vendor.timebase.cycles_per_100us.next = 32'(CyclesPer100us);
     hw_in.vendor.status.initialising.next = !init_done_i;
     hw_in.vendor.status.clear_pending.next = clear_pending;

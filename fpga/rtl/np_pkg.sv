@@ -22,7 +22,12 @@ package np_pkg;
   localparam int unsigned CoalesceLog2 = 8;  // entries of a table of runs: 256
   localparam int unsigned CoalesceTables = 2;
   localparam int unsigned CoalesceReach = 4;   // lines from one request of a run to the next
-  localparam int unsigned StatWords = 17;    // registers of the snapshot block
+  localparam int unsigned StatWords = 18;    // registers of the snapshot block
+  localparam int unsigned WaysLog2 = 3;      // entries in a set of the table: 8
+  localparam int unsigned Ways = 1 << WaysLog2;
+  localparam int unsigned PartLog2 = 6;      // parts of a unit that an entry has a bit for: 64
+  localparam int unsigned Parts = 1 << PartLog2;
+  localparam int unsigned PartReach = 8;     // parts from one request of a use to another
 
   typedef logic [AddrW-1:0] addr_t;
   typedef logic [AddrW-LineLog2-1:0] line_t;
@@ -32,6 +37,23 @@ package np_pkg;
   typedef logic [TagW-1:0] tag_t;
   typedef logic [GroupSize-1:0] group_t;
   typedef logic [BinW-1:0] bin_t;
+  typedef logic [PartLog2-1:0] part_t;
+  typedef logic [Parts-1:0] parts_t;
+  typedef logic [7:0] window_t;
+
+  // Parts of a unit that were touched lately.
+  typedef struct packed {
+    parts_t  parts;
+    part_t   seen;    // requests since the first of them; 0: there is none
+    window_t window;  // in which they came
+  } touched_t;
+
+  // An entry of the table but for its tag, whose width is a parameter's.
+  typedef struct packed {
+    logic     hot;
+    cnt_t     count;  // 0: free
+    touched_t touched;
+  } way_t;
 
   // What became of a request. None: there was none, or the unit was not enabled.
   typedef enum logic [2:0] {
@@ -50,6 +72,7 @@ package np_pkg;
     logic     beat;
     logic     write;
     key_t     key;
+    part_t    part;  // which 64th of the unit
   } item_t;
 
   // What the sketch did with an item, for statistics and histogram.
@@ -58,7 +81,9 @@ package np_pkg;
     logic       beat;
     logic       write;
     logic [1:0] saturated;  // increments not made, 0 to 2
+    logic       displaced;  // its set of the table was full
     logic       entered;    // a row-0 counter entered a bin from below
+    logic       left;       // or it left it downwards
     bin_t       bin;        // that bin
     logic       report;
     logic       refused;
@@ -71,6 +96,8 @@ package np_pkg;
     logic             random;
     logic             conservative;
     logic             coalesce;
+    logic             by_parts;
+    logic [15:0]      use_window;  // of 5 us; 0: for ever
     logic [15:0]      run_window;  // of 100 us; 0: for ever
     logic             epoch_mode;
     logic [3:0]       unit_shift;  // log2(unit) - MinUnitLog2
@@ -115,7 +142,8 @@ package np_pkg;
     StatEpoch,
     StatEpochStart,
     StatAppliedAt,
-    StatSkipRun
+    StatSkipRun,
+    StatDisplaced
   } stat_e;
 
   // The histogram is a floating-point code: with v + 8 = 2^(g+3) x 1.jjj, bin = 8 g + j.

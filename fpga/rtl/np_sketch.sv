@@ -141,6 +141,8 @@ module np_sketch
       beat: beat,
       write: write,
       saturated: saturated,
+      displaced: 1'b0,
+      left: 1'b0,
       entered: inc && hist_is_edge(after),
       bin: hist_bin(after),
       report: report,

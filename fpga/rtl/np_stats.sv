@@ -20,7 +20,7 @@ module np_stats
   logic [63:0] stat_q [StatWords];
   logic [63:0] copy_q [StatWords];
   amount_t of_verdict [8];
-  amount_t reads, writes, beats, reports, refused;
+  amount_t reads, writes, beats, reports, refused, displaced;
   logic [2:0] saturated;
 
   always_comb begin
@@ -29,6 +29,7 @@ module np_stats
     writes = '0;
     reports = '0;
     refused = '0;
+    displaced = '0;
     saturated = '0;
     for (int unsigned c = 0; c < Channels; c++) begin
       of_verdict[event_i[c].verdict] += amount_t'(1);
@@ -37,6 +38,7 @@ module np_stats
       reports += amount_t'(event_i[c].report);
       refused += amount_t'(event_i[c].refused);
       saturated += 3'(event_i[c].saturated);
+      displaced += amount_t'(event_i[c].displaced);
     end
     beats = reads + writes;
   end
@@ -61,6 +63,7 @@ module np_stats
       stat_q[StatReports] <= stat_q[StatReports] + 64'(reports);
       stat_q[StatRefused] <= stat_q[StatRefused] + 64'(refused);
       stat_q[StatSaturated] <= stat_q[StatSaturated] + 64'(saturated);
+      stat_q[StatDisplaced] <= stat_q[StatDisplaced] + 64'(displaced);
       stat_q[StatSequence] <= stat_q[StatSequence] + 64'(snapshot_i);
       if (epoch_i) stat_q[StatEpochStart] <= stat_q[StatOffered];
       if (applied_i) stat_q[StatAppliedAt] <= stat_q[StatOffered];

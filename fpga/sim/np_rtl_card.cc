@@ -19,6 +19,11 @@ constexpr unsigned kAnswerLimit = 1000;	   // register clocks for one bus access
 constexpr unsigned kSettleLimit = 1000000; // bus reads for a command
 constexpr unsigned kPipeline = 32;	   // memory clocks from a request to its last effect
 constexpr unsigned kLinkClocks = 16;	   // register clocks for the tail to come over
+#ifdef NP_TABLE
+constexpr unsigned kPeekRows = 10;
+#else
+constexpr unsigned kPeekRows = 2;
+#endif
 } // namespace
 
 struct np_card {
@@ -281,7 +286,7 @@ uint64_t np_card_cycles(const np_card *card)
 
 int np_card_peek(np_card *card, unsigned row, uint32_t index, uint32_t *count)
 {
-	if (row > 1 || index >> card->log2_width)
+	if (row >= kPeekRows || index >> card->log2_width)
 		return -EINVAL;
 	svSetScope(svGetScopeFromName("TOP.np_sim_card"));
 	const int value = np_dpi_counter(static_cast<int>(row), static_cast<int>(index));

@@ -20,6 +20,7 @@ from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from neoprof import Card, regs
 from neoprof.card import NONE, WRITE
 
+TABLE = "NP_TABLE" in os.environ
 LOG2_WIDTH = 8
 RING = 16
 CYCLES_PER_100US = 40
@@ -41,7 +42,7 @@ class Bench:
         self.dut = dut
         self.mem_ps, self.reg_ps = mem_ps, reg_ps
         self.model = Card(
-            "model",
+            "model-table" if TABLE else "model",
             log2_width=LOG2_WIDTH,
             ring_size=RING,
             cycles_per_100us=CYCLES_PER_100US,
@@ -206,6 +207,8 @@ class Bench:
         conservative: int = 0,
         coalesce: int = 0,
         run_window: int = 0,
+        by_parts: int = 0,
+        use_window: int = 0,
         random_sampling: int = 0,
         ranges: int = ALL,
     ) -> None:
@@ -216,7 +219,9 @@ class Bench:
             regs.VENDOR_CONFIG,
             conservative
             | coalesce << regs.VENDOR_CONFIG_COALESCE_SHIFT
-            | run_window << regs.VENDOR_CONFIG_RUN_WINDOW_SHIFT,
+            | run_window << regs.VENDOR_CONFIG_RUN_WINDOW_SHIFT
+            | by_parts << regs.VENDOR_CONFIG_BY_PARTS_SHIFT
+            | use_window << regs.VENDOR_CONFIG_USE_WINDOW_SHIFT,
         )
         await self.write(regs.CHMU0_CFG1, cfg1)
         await self.write(
@@ -237,7 +242,7 @@ class Bench:
 
     async def visible_same(self, first: int = regs.SNAPSHOT_BUSY_CYCLES) -> None:
         """Compare snapshot, histogram, error bound, status and hot list of both."""
-        for address in range(first, regs.SNAPSHOT_SKIPPED_RUN + 8, 8):
+        for address in range(first, regs.SNAPSHOT_DISPLACED + 8, 8):
             await self.same(address)
         total = 0
         for bin_ in range(regs.HISTOGRAM_BIN_COUNT):
@@ -280,7 +285,7 @@ class Bench:
         first = _starts(pairs)[await self.bus_read(regs.SNAPSHOT_OFFERED)]
         self._model_push(pairs[:first])
         self.model.write(regs.VENDOR_COMMAND, both)
-        for register in range(regs.SNAPSHOT_READ_BEATS, regs.SNAPSHOT_SKIPPED_RUN + 8, 8):
+        for register in range(regs.SNAPSHOT_READ_BEATS, regs.SNAPSHOT_DISPLACED + 8, 8):
             if register != regs.SNAPSHOT_APPLIED_AT:
                 await self.same(register)
         for bin_ in range(regs.HISTOGRAM_BIN_COUNT):
@@ -315,7 +320,7 @@ class Bench:
         self._model_push(pairs[first:second])
         self.model.write(regs.VENDOR_COMMAND, regs.VENDOR_COMMAND_SNAPSHOT_MASK)
         # Beats on the wires are counted when offered here: the player sends while enabled.
-        for register in range(regs.SNAPSHOT_READ_BEATS, regs.SNAPSHOT_SKIPPED_RUN + 8, 8):
+        for register in range(regs.SNAPSHOT_READ_BEATS, regs.SNAPSHOT_DISPLACED + 8, 8):
             await self.same(register)
         for bin_ in range(regs.HISTOGRAM_BIN_COUNT):
             await self.same(regs.HISTOGRAM_BIN + 8 * bin_)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the coverage that the cocotb benches left: every functional point, lines >= 95 %.
 
-``python tb/coverage.py DIR`` reads DIR/coverage-*.dat. Points are the ``cover property`` of
+``python tb/coverage.py DIR...`` reads each DIR/coverage-*.dat. Points are the ``cover property`` of
 tb/np_cover.sv. Lines of the RTL that need not be covered are listed in EXCLUDED, each with its
 reason; an exclusion that is covered after all is an error, so the list stays true.
 """
@@ -26,10 +26,10 @@ EXCLUDED: dict[tuple[str, str], str] = {
 Point = tuple[str, int, str, str]
 
 
-def read(folder: Path) -> dict[Point, int]:
+def read(folders: list[Path]) -> dict[Point, int]:
     """Return hits by (file, line, page, comment), added over files and instances."""
     hits: dict[Point, int] = defaultdict(int)
-    for data in sorted(folder.glob("coverage-*.dat")):
+    for data in sorted(path for folder in folders for path in folder.glob("coverage-*.dat")):
         for entry in data.read_text().splitlines():
             match = re.match(r"C '(.*)' (\d+)$", entry)
             if not match:
@@ -82,10 +82,10 @@ def lines(hits: dict[Point, int]) -> tuple[int, int, list[str], list[str]]:
 
 def main() -> int:
     """Print the report; return 1 if a goal is missed."""
-    folder = Path(sys.argv[1])
-    hits = read(folder)
+    folders = [Path(argument) for argument in sys.argv[1:]]
+    hits = read(folders)
     if not hits:
-        print(f"coverage: nothing in {folder}: run tb/run_cocotb.py first", file=sys.stderr)
+        print(f"coverage: nothing in {folders}: run tb/run_cocotb.py first", file=sys.stderr)
         return 1
     points, missing = functional(hits)
     total, covered, uncovered, wrong = lines(hits)

@@ -17,20 +17,47 @@ using namespace neoprof;
 namespace
 {
 constexpr unsigned kLog2Width = 19;
+constexpr unsigned kTableLog2 = 17;
 constexpr unsigned kRingSize = 4096;
 constexpr unsigned kPagesLog2 = 24;
 constexpr uint64_t kRequests = 50000000;
 constexpr size_t kChunk = 1 << 16;
 
+// What counts, and how.
+struct Design {
+	const char *name;
+	Tracker tracker;
+	unsigned log2_width;
+	bool conservative;
+};
+
+constexpr Design kPlain = {"plain", Tracker::kSketch, kLog2Width, false};
+constexpr Design kConservative = {"conservative", Tracker::kSketch, kLog2Width, true};
+
+// One copy of what counts, in Mibit: two rows of counters with their mark and a word of 64 bits for
+// each 16 of them; or sets of eight entries with an epoch number.
+double mibit(const Design &design)
+{
+	const double entries = static_cast<double>(1u << design.log2_width) / (1 << 20);
+	if (design.tracker == Tracker::kSketch)
+		return kRows * entries * (16 + 1 + 64 / 16.0);
+	const unsigned tag = 32 - (design.log2_width - kWaysLog2);
+	return entries * (1 + 16 + tag + 49.0 / kWays);
+}
+
 struct Run {
+	explicit Run(const Design &what)
+	    : design(what), card(what.log2_width, kRingSize, 40000, what.tracker)
+	{
+	}
+	const Design design;
 	std::vector<uint32_t> exact = std::vector<uint32_t>(size_t{1} << kPagesLog2);
 	std::vector<bool> reported = std::vector<bool>(size_t{1} << kPagesLog2);
-	SketchModel card{kLog2Width, kRingSize, 40000};
+	SketchModel card;
 	uint64_t twice = 0;
 
 	void drain();
-	void feed(const char *stream, bool conservative, uint32_t threshold);
-	uint32_t estimate(uint32_t page) const;
+	void feed(const char *stream, uint32_t threshold);
 	unsigned bound_bin() const;
 };
 
@@ -44,13 +71,13 @@ void Run::drain()
 	}
 }
 
-void Run::feed(const char *name, bool conservative, uint32_t threshold)
+void Run::feed(const char *name, uint32_t threshold)
 {
 	const auto stream = make_stream(name, 1);
 	for (unsigned word = 0; word < kRangeWords; word++)
 		card.set_range(word, ~0ull);
 	Config config;
-	config.conservative = conservative;
+	config.conservative = design.conservative;
 	config.threshold = threshold;
 	card.enable(config);
 	std::vector<uint64_t> requests(kChunk);
@@ -64,11 +91,6 @@ void Run::feed(const char *name, bool conservative, uint32_t threshold)
 	}
 }
 
-uint32_t Run::estimate(uint32_t page) const
-{
-	return std::min(card.counter(0, card.index(0, page)), card.counter(1, card.index(1, page)));
-}
-
 // The card's error bound: bin of the W/2-th largest counter of row 0.
 unsigned Run::bound_bin() const
 {
@@ -78,7 +100,7 @@ unsigned Run::bound_bin() const
 	return bin;
 }
 
-void print_precision(const Run &run, const char *update, uint32_t threshold)
+void print_precision(const Run &run, uint32_t threshold)
 {
 	const uint32_t margin = hist_high(run.bound_bin());
 	uint64_t hot = 0, reported = 0, right = 0, sure = 0;
@@ -90,19 +112,64 @@ void print_precision(const Run &run, const char *update, uint32_t threshold)
 	}
 	printf("| %s | %u | %" PRIu64 " | %" PRIu64 " | %.4f | %.4f | %.4f | %" PRIu64 " | %" PRIu64
 	       " |\n",
-	       update, threshold, hot, reported,
+	       run.design.name, threshold, hot, reported,
 	       reported ? static_cast<double>(right) / static_cast<double>(reported) : 1.0,
 	       hot ? static_cast<double>(right) / static_cast<double>(hot) : 1.0,
 	       reported ? static_cast<double>(sure) / static_cast<double>(reported) : 1.0,
 	       run.twice, run.card.stats().refused);
 }
 
-void print_errors(const Run &run, const char *update)
+// A line of the comparison of trackers.
+void print_tracker(const Design &design, const char *stream, uint32_t threshold)
+{
+	Run run(design);
+	run.feed(stream, threshold);
+	uint64_t hot = 0, reported = 0, right = 0, over = 0;
+	for (uint32_t page = 0; page < run.exact.size(); page++) {
+		hot += run.exact[page] > threshold;
+		reported += run.reported[page];
+		right += run.reported[page] && run.exact[page] > threshold;
+		over += run.card.estimate(page) > std::min(run.exact[page], kCountMax);
+	}
+	printf("| %s | %u | %s | %.1f | %" PRIu64 " | %" PRIu64 " | %.4f | %.4f | %" PRIu64
+	       " | %" PRIu64 " |\n",
+	       stream, threshold, design.name, mibit(design), hot, reported,
+	       reported ? static_cast<double>(right) / static_cast<double>(reported) : 1.0,
+	       hot ? static_cast<double>(right) / static_cast<double>(hot) : 1.0, over, run.twice);
+	fflush(stdout);
+}
+
+void print_trackers()
+{
+	constexpr Design table = {"table, 16 K sets", Tracker::kTable, kTableLog2, false};
+	constexpr Design twice = {"table, 32 K sets", Tracker::kTable, kTableLog2 + 1, false};
+	constexpr Design fourfold = {"table, 64 K sets", Tracker::kTable, kTableLog2 + 2, false};
+	printf(
+	    "\n## The sketch and the tagged table\n\n"
+	    "The same requests; Mibit: one copy of what counts, the table without its bits for "
+	    "parts.\n"
+	    "Above the truth: pages whose estimate is more than their count.\n\n"
+	    "| stream | threshold | design | Mibit | truly hot | reported | precision | recall | "
+	    "above the truth | reported twice |\n"
+	    "|---|---|---|---|---|---|---|---|---|---|\n");
+	for (const uint32_t threshold : {50u, 200u, 1000u})
+		for (const Design &design : {kPlain, kConservative, table, twice, fourfold})
+			print_tracker(design, "zipf-0.99", threshold);
+	const struct {
+		const char *stream;
+		uint32_t threshold;
+	} others[] = {{"zipf-0.8", 200}, {"zipf-1.2", 200}, {"uniform", 9}};
+	for (const auto &[stream, threshold] : others)
+		for (const Design &design : {kPlain, kConservative, table})
+			print_tracker(design, stream, threshold);
+}
+
+void print_errors(const Run &run)
 {
 	std::vector<uint32_t> errors;
 	uint64_t under = 0, capped = 0;
 	for (uint32_t page = 0; page < run.exact.size(); page++) {
-		const uint32_t exact = run.exact[page], estimate = run.estimate(page);
+		const uint32_t exact = run.exact[page], estimate = run.card.estimate(page);
 		if (exact >= kCountMax) {
 			capped++; // the counter stopped: no error to speak of
 			continue;
@@ -129,7 +196,7 @@ void print_errors(const Run &run, const char *update)
 	};
 	printf("| %s | %u | %u | %u | %.1f | %.6f | %u to %u | %.4f | %" PRIu64 " | %" PRIu64
 	       " |\n",
-	       update, at(0.5), at(0.75), at(0.99), limit, share(above), hist_low(bin),
+	       run.design.name, at(0.5), at(0.75), at(0.99), limit, share(above), hist_low(bin),
 	       hist_high(bin), share(above_bound), under, capped);
 }
 } // namespace
@@ -151,13 +218,13 @@ int main()
 	    "reported twice | reports refused |\n"
 	    "|---|---|---|---|---|---|---|---|---|\n");
 	for (const uint32_t threshold : {100u, 200u, 400u, 1000u, 4000u}) {
-		for (const bool conservative : {false, true}) {
-			auto run = std::make_unique<Run>();
-			run->feed("zipf-0.99", conservative, threshold);
-			print_precision(*run, conservative ? "conservative" : "plain", threshold);
+		for (const Design &design : {kPlain, kConservative}) {
+			auto run = std::make_unique<Run>(design);
+			run->feed("zipf-0.99", threshold);
+			print_precision(*run, threshold);
 			fflush(stdout);
 			if (threshold == kErrorsAt)
-				kept[conservative] = std::move(run);
+				kept[design.conservative] = std::move(run);
 		}
 	}
 	printf(
@@ -169,7 +236,8 @@ int main()
 	    "| update | median | 75 %% | 99 %% | epsilon N | share above epsilon N | card's bound "
 	    "| share above the bound | estimates below the truth | capped |\n"
 	    "|---|---|---|---|---|---|---|---|---|---|\n");
-	for (const bool conservative : {false, true})
-		print_errors(*kept[conservative], conservative ? "conservative" : "plain");
+	for (const auto &run : kept)
+		print_errors(*run);
+	print_trackers();
 	return 0;
 }

@@ -20,7 +20,7 @@ int main(int argc, char **argv)
 			const Library library(argv[i]);
 			for (const char *name : {"uniform", "zipf-0.99", "single"}) {
 				Card card(library);
-				card.start(100, false, false);
+				card.start(100, false, false, false);
 				const bool rtl = card.kind() == "rtl";
 				std::vector<uint64_t> requests(rtl ? 4000000 : 20000000);
 				make_stream(name, 1)->fill(requests);

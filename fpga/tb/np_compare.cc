@@ -21,11 +21,15 @@ using namespace neoprof;
 namespace
 {
 constexpr uint64_t kChunk = 1000000;
-constexpr uint32_t kWidth = 1u << 19;
+constexpr unsigned kTableRows = 10; // what can be seen of an entry
 
 struct Result {
 	uint64_t offered = 0, counted = 0, entries = 0, sum[2] = {0, 0}, largest = 0;
-	uint64_t reports = 0, refused = 0, saturated = 0, runs = 0;
+	uint64_t reports = 0, refused = 0, saturated = 0, runs = 0, displaced = 0, compared = 0;
+};
+
+struct Mode {
+	bool conservative, coalesce, by_parts;
 };
 
 class Comparison
@@ -35,7 +39,9 @@ class Comparison
 	{
 	}
 
-	Result run(const std::string &name, uint64_t requests, bool conservative, bool coalesce);
+	Result run(const std::string &name, uint64_t requests, const Mode &mode);
+	bool table();
+	uint32_t width();
 
       private:
 	uint64_t same(uint32_t offset, const char *what);
@@ -71,7 +77,7 @@ void Comparison::visible()
 	for (auto &card : cards_)
 		card.snapshot();
 	// Cycles differ: accesses to the registers take time in the RTL only.
-	for (uint32_t offset = NEOPROF_SNAPSHOT_BUSY_CYCLES; offset <= NEOPROF_SNAPSHOT_SKIPPED_RUN;
+	for (uint32_t offset = NEOPROF_SNAPSHOT_BUSY_CYCLES; offset <= NEOPROF_SNAPSHOT_DISPLACED;
 	     offset += 8)
 		same(offset, "statistic");
 	for (uint32_t bin = 0; bin < NEOPROF_HISTOGRAM_BIN_COUNT; bin++)
@@ -95,10 +101,23 @@ void Comparison::drain(Result &result)
 	write(NEOPROF_CHMU0_HOTLIST, tail);
 }
 
+bool Comparison::table()
+{
+	return same(NEOPROF_VENDOR_TRACKER, "tracker") & NEOPROF_VENDOR_TRACKER_KIND_MASK;
+}
+
+uint32_t Comparison::width()
+{
+	return 1u << ((same(NEOPROF_VENDOR_GEOMETRY, "geometry") &
+		       NEOPROF_VENDOR_GEOMETRY_LOG2_WIDTH_MASK) >>
+		      NEOPROF_VENDOR_GEOMETRY_LOG2_WIDTH_SHIFT);
+}
+
 void Comparison::counters(Result &result)
 {
-	for (unsigned row = 0; row < 2; row++) {
-		for (uint32_t index = 0; index < kWidth; index++) {
+	const uint32_t counters = width();
+	for (unsigned row = 0; row < (table() ? kTableRows : 2); row++) {
+		for (uint32_t index = 0; index < counters; index++) {
 			const uint32_t first = cards_[0].peek(row, index);
 			const uint32_t second = cards_[1].peek(row, index);
 			if (first != second) {
@@ -109,18 +128,23 @@ void Comparison::counters(Result &result)
 					 cards_[1].kind().c_str(), second);
 				throw std::runtime_error(text);
 			}
+			result.compared++;
+			if (row >= 2)
+				continue;
 			result.sum[row] += first;
-			result.largest = std::max<uint64_t>(result.largest, first);
+			if (row == 0 || !table())
+				result.largest = std::max<uint64_t>(result.largest, first);
 		}
 	}
 }
 
-Result Comparison::run(const std::string &name, uint64_t requests, bool conservative, bool coalesce)
+Result Comparison::run(const std::string &name, uint64_t requests, const Mode &mode)
 {
 	Result result;
-	name_ = name + (conservative ? ", conservative" : "") + (coalesce ? ", coalesced" : "");
+	name_ = name + (mode.conservative ? ", conservative" : "") +
+		(mode.coalesce ? ", coalesced" : "") + (mode.by_parts ? ", by parts" : "");
 	for (auto &card : cards_)
-		card.start(30, conservative, coalesce);
+		card.start(30, mode.conservative, mode.coalesce, mode.by_parts);
 	const auto stream = make_stream(name, 1);
 	std::vector<uint64_t> chunk;
 	for (uint64_t done = 0, part = 0; done < requests; done += chunk.size(), part++) {
@@ -146,33 +170,40 @@ Result Comparison::run(const std::string &name, uint64_t requests, bool conserva
 	result.refused = same(NEOPROF_SNAPSHOT_REPORTS_REFUSED, "refused reports");
 	result.saturated = same(NEOPROF_SNAPSHOT_SATURATED, "saturated");
 	result.runs = same(NEOPROF_SNAPSHOT_SKIPPED_RUN, "coalesced");
+	result.displaced = same(NEOPROF_SNAPSHOT_DISPLACED, "displaced");
 	if (result.offered != requests || result.counted + result.runs != requests ||
-	    (!coalesce && result.runs))
+	    (!mode.coalesce && !mode.by_parts && result.runs))
 		throw std::runtime_error(
 		    name_ + ": requests were lost: offered " + std::to_string(result.offered) +
 		    ", counted " + std::to_string(result.counted) + ", coalesced " +
 		    std::to_string(result.runs) + " of " + std::to_string(requests));
-	// Without conservative update every request is in both rows, or was seen to saturate.
-	if (!conservative && result.sum[0] + result.sum[1] + result.saturated != 2 * result.counted)
+	// Without conservative update every request is in both rows, or was seen to saturate; in
+	// the table it is in its entry, or has taken one off another or that one's place.
+	if (table() ? result.sum[0] > result.counted - result.saturated - result.displaced ||
+			  result.sum[0] + 2 * result.displaced + result.saturated < result.counted
+		    : !mode.conservative &&
+			  result.sum[0] + result.sum[1] + result.saturated != 2 * result.counted)
 		throw std::runtime_error(name_ + ": the counters do not add up to the requests");
 	if (result.entries != result.reports)
 		throw std::runtime_error(name_ + ": hot list entries were lost");
 	return result;
 }
 
-struct Mode {
-	bool conservative, coalesce;
-};
-
-// Conservative update has its hazards between rows: where rows differ most. Coalescing has its own
-// where requests are near each other, in memory and in time.
-std::vector<Mode> modes_of(const std::string &name)
+// Conservative update has its hazards between rows: where rows differ most. Coalescing and parts
+// have their own where requests are near each other, in memory and in time.
+std::vector<Mode> modes_of(const std::string &name, bool table)
 {
-	std::vector<Mode> modes = {{false, false}};
+	std::vector<Mode> modes = {{false, false, false}};
+	if (table) {
+		modes.push_back({false, false, true});
+		if (name == "runs")
+			modes.push_back({false, true, true});
+		return modes;
+	}
 	if (name == "zipf-0.99" || name == "hazards" || name.rfind("same-entry", 0) == 0)
-		modes.push_back({true, false});
+		modes.push_back({true, false, false});
 	if (name == "hazards" || name == "runs" || name == "single")
-		modes.push_back({true, true});
+		modes.push_back({true, true, false});
 	return modes;
 }
 
@@ -186,19 +217,19 @@ int run(int argc, char **argv)
 			names.push_back(kind.name);
 	Comparison comparison(first, second);
 	for (const auto &name : names) {
-		for (const Mode &mode : modes_of(name)) {
-			const Result r =
-			    comparison.run(name, requests, mode.conservative, mode.coalesce);
+		for (const Mode &mode : modes_of(name, comparison.table())) {
+			const Result r = comparison.run(name, requests, mode);
 			printf("{\"stream\": \"%s\", \"conservative\": %s, \"coalesce\": %s"
-			       ", \"requests\": %" PRIu64 ", \"lost\": %" PRIu64
-			       ", \"coalesced\": %" PRIu64 ", \"counters_compared\": %u"
+			       ", \"by_parts\": %s, \"requests\": %" PRIu64 ", \"lost\": %" PRIu64
+			       ", \"coalesced\": %" PRIu64 ", \"counters_compared\": %" PRIu64
+			       ", \"displaced\": %" PRIu64
 			       ", \"counters_different\": 0, \"largest_counter\": %" PRIu64
 			       ", \"saturated\": %" PRIu64 ", \"hot_entries\": %" PRIu64
 			       ", \"reports_refused\": %" PRIu64 "}\n",
 			       name.c_str(), mode.conservative ? "true" : "false",
-			       mode.coalesce ? "true" : "false", requests,
-			       requests - r.counted - r.runs, r.runs, 2 * kWidth, r.largest,
-			       r.saturated, r.entries, r.refused);
+			       mode.coalesce ? "true" : "false", mode.by_parts ? "true" : "false",
+			       requests, requests - r.counted - r.runs, r.runs, r.compared,
+			       r.displaced, r.largest, r.saturated, r.entries, r.refused);
 			fflush(stdout);
 		}
 	}

@@ -89,13 +89,14 @@ uint32_t Card::peek(unsigned row, uint32_t index)
 	return count;
 }
 
-void Card::start(uint32_t threshold, bool conservative, bool coalesce)
+void Card::start(uint32_t threshold, bool conservative, bool coalesce, bool by_parts)
 {
 	write(NEOPROF_CHMU0_CFG0, NEOPROF_CHMU0_CFG0_RESET_MASK);
 	for (uint32_t offset = 0; offset < NEOPROF_RANGE_BITMAP_BYTES; offset += 8)
 		write(NEOPROF_RANGE_BITMAP + offset, ~0ull);
 	write(NEOPROF_VENDOR_CONFIG, (conservative ? NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK : 0) |
-					 (coalesce ? NEOPROF_VENDOR_CONFIG_COALESCE_MASK : 0));
+					 (coalesce ? NEOPROF_VENDOR_CONFIG_COALESCE_MASK : 0) |
+					 (by_parts ? NEOPROF_VENDOR_CONFIG_BY_PARTS_MASK : 0));
 	write(NEOPROF_CHMU0_CFG1, 12 | 1ull << NEOPROF_CHMU0_CFG1_MODE_SHIFT);
 	write(NEOPROF_CHMU0_CFG0, 3 | NEOPROF_CHMU0_CFG0_ENABLE_MASK |
 				      uint64_t{threshold} << NEOPROF_CHMU0_CFG0_THRESHOLD_SHIFT);

@@ -37,7 +37,7 @@ class Card
 	void write(uint32_t offset, uint64_t value); // and settles
 	uint32_t peek(unsigned row, uint32_t index);
 	// All ranges, both request types, always-on mode.
-	void start(uint32_t threshold, bool conservative, bool coalesce);
+	void start(uint32_t threshold, bool conservative, bool coalesce, bool by_parts);
 	void snapshot();
 
       private:

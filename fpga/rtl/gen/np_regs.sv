@@ -253,6 +253,7 @@ module np_regs (
             logic error_bound;
             logic bus_errors;
             logic threshold_in_force;
+            logic tracker;
         } vendor;
         logic snapshot;
         logic histogram;
@@ -343,10 +344,13 @@ module np_regs (
         decoded_reg_strb.vendor.threshold_in_force = cpuif_req_masked & (cpuif_addr == 16'h1050) & !cpuif_req_is_wr;
         is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1050);
         is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1050) & !cpuif_req_is_wr;
-        decoded_reg_strb.snapshot = cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
-        is_external |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h87);
+        decoded_reg_strb.vendor.tracker = cpuif_req_masked & (cpuif_addr == 16'h1058) & !cpuif_req_is_wr;
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr == 16'h1058);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr == 16'h1058) & !cpuif_req_is_wr;
+        decoded_reg_strb.snapshot = cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h8f);
+        is_external |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h8f);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h8f);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 16'h1100) & (cpuif_addr <= 16'h1100 + 16'h8f);
         decoded_reg_strb.histogram = cpuif_req_masked & (cpuif_addr >= 16'h1200) & (cpuif_addr <= 16'h1200 + 16'h1ff);
         is_external |= cpuif_req_masked & (cpuif_addr >= 16'h1200) & (cpuif_addr <= 16'h1200 + 16'h1ff);
         is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 16'h1200) & (cpuif_addr <= 16'h1200 + 16'h1ff);
@@ -480,9 +484,17 @@ module np_regs (
                     logic load_next;
                 } coalesce;
                 struct {
+                    logic next;
+                    logic load_next;
+                } by_parts;
+                struct {
                     logic [15:0] next;
                     logic load_next;
                 } run_window;
+                struct {
+                    logic [15:0] next;
+                    logic load_next;
+                } use_window;
             } config_;
             struct {
                 struct {
@@ -626,8 +638,14 @@ module np_regs (
                     logic value;
                 } coalesce;
                 struct {
+                    logic value;
+                } by_parts;
+                struct {
                     logic [15:0] value;
                 } run_window;
+                struct {
+                    logic [15:0] value;
+                } use_window;
             } config_;
             struct {
                 struct {
@@ -1121,6 +1139,29 @@ module np_regs (
         end
     end
     assign hwif_out.vendor.config_.coalesce.value = field_storage.vendor.config_.coalesce.value;
+    // Field: neoprof.vendor.config.by_parts
+    always_comb begin
+        automatic logic [0:0] next_c;
+        automatic logic load_next_c;
+        next_c = field_storage.vendor.config_.by_parts.value;
+        load_next_c = '0;
+        if(decoded_reg_strb.vendor.config_ && decoded_req_is_wr) begin // SW write
+            next_c = (field_storage.vendor.config_.by_parts.value & ~decoded_wr_biten[2:2]) | (decoded_wr_data[2:2] & decoded_wr_biten[2:2]);
+            load_next_c = '1;
+        end
+        field_combo.vendor.config_.by_parts.next = next_c;
+        field_combo.vendor.config_.by_parts.load_next = load_next_c;
+    end
+    always_ff @(posedge clk or negedge arst_n) begin
+        if(~arst_n) begin
+            field_storage.vendor.config_.by_parts.value <= 1'h0;
+        end else begin
+            if(field_combo.vendor.config_.by_parts.load_next) begin
+                field_storage.vendor.config_.by_parts.value <= field_combo.vendor.config_.by_parts.next;
+            end
+        end
+    end
+    assign hwif_out.vendor.config_.by_parts.value = field_storage.vendor.config_.by_parts.value;
     // Field: neoprof.vendor.config.run_window
     always_comb begin
         automatic logic [15:0] next_c;
@@ -1144,6 +1185,29 @@ module np_regs (
         end
     end
     assign hwif_out.vendor.config_.run_window.value = field_storage.vendor.config_.run_window.value;
+    // Field: neoprof.vendor.config.use_window
+    always_comb begin
+        automatic logic [15:0] next_c;
+        automatic logic load_next_c;
+        next_c = field_storage.vendor.config_.use_window.value;
+        load_next_c = '0;
+        if(decoded_reg_strb.vendor.config_ && decoded_req_is_wr) begin // SW write
+            next_c = (field_storage.vendor.config_.use_window.value & ~decoded_wr_biten[47:32]) | (decoded_wr_data[47:32] & decoded_wr_biten[47:32]);
+            load_next_c = '1;
+        end
+        field_combo.vendor.config_.use_window.next = next_c;
+        field_combo.vendor.config_.use_window.load_next = load_next_c;
+    end
+    always_ff @(posedge clk or negedge arst_n) begin
+        if(~arst_n) begin
+            field_storage.vendor.config_.use_window.value <= 16'h0;
+        end else begin
+            if(field_combo.vendor.config_.use_window.load_next) begin
+                field_storage.vendor.config_.use_window.value <= field_combo.vendor.config_.use_window.next;
+            end
+        end
+    end
+    assign hwif_out.vendor.config_.use_window.value = field_storage.vendor.config_.use_window.value;
     // Field: neoprof.vendor.command.clear
     always_comb begin
         automatic logic [0:0] next_c;
@@ -1663,7 +1727,9 @@ module np_regs (
         if(rd_mux_addr == 16'h1018) begin
             readback_data_var[0] = field_storage.vendor.config_.conservative.value;
             readback_data_var[1] = field_storage.vendor.config_.coalesce.value;
+            readback_data_var[2] = field_storage.vendor.config_.by_parts.value;
             readback_data_var[31:16] = field_storage.vendor.config_.run_window.value;
+            readback_data_var[47:32] = field_storage.vendor.config_.use_window.value;
         end
         if(rd_mux_addr == 16'h1020) begin
             readback_data_var[0] = field_storage.vendor.command.clear.value;
@@ -1702,7 +1768,12 @@ module np_regs (
         if(rd_mux_addr == 16'h1050) begin
             readback_data_var[15:0] = hwif_in.vendor.threshold_in_force.threshold.next;
         end
-        if((rd_mux_addr >= 16'h1100) && (rd_mux_addr <= 16'h1100 + 16'h87)) begin
+        if(rd_mux_addr == 16'h1058) begin
+            readback_data_var[7:0] = hwif_in.vendor.tracker.kind.next;
+            readback_data_var[15:8] = hwif_in.vendor.tracker.ways.next;
+            readback_data_var[23:16] = hwif_in.vendor.tracker.parts.next;
+        end
+        if((rd_mux_addr >= 16'h1100) && (rd_mux_addr <= 16'h1100 + 16'h8f)) begin
             readback_data_var = hwif_in.snapshot.rd_data;
         end
         if((rd_mux_addr >= 16'h1200) && (rd_mux_addr <= 16'h1200 + 16'h1ff)) begin

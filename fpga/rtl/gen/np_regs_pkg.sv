@@ -245,6 +245,24 @@ package np_regs_pkg;
     } vendor_block__threshold_in_force__in_t;
 
     typedef struct {
+        logic [7:0] next;
+    } vendor_block__tracker__kind__in_t;
+
+    typedef struct {
+        logic [7:0] next;
+    } vendor_block__tracker__ways__in_t;
+
+    typedef struct {
+        logic [7:0] next;
+    } vendor_block__tracker__parts__in_t;
+
+    typedef struct {
+        vendor_block__tracker__kind__in_t kind;
+        vendor_block__tracker__ways__in_t ways;
+        vendor_block__tracker__parts__in_t parts;
+    } vendor_block__tracker__in_t;
+
+    typedef struct {
         vendor_block__geometry__in_t geometry;
         vendor_block__timebase__in_t timebase;
         vendor_block__status__in_t status;
@@ -253,6 +271,7 @@ package np_regs_pkg;
         vendor_block__error_bound__in_t error_bound;
         vendor_block__bus_errors__in_t bus_errors;
         vendor_block__threshold_in_force__in_t threshold_in_force;
+        vendor_block__tracker__in_t tracker;
     } vendor_block__in_t;
 
     typedef struct {
@@ -401,13 +420,23 @@ package np_regs_pkg;
     } vendor_block__config__coalesce__out_t;
 
     typedef struct {
+        logic value;
+    } vendor_block__config__by_parts__out_t;
+
+    typedef struct {
         logic [15:0] value;
     } vendor_block__config__run_window__out_t;
 
     typedef struct {
+        logic [15:0] value;
+    } vendor_block__config__use_window__out_t;
+
+    typedef struct {
         vendor_block__config__conservative__out_t conservative;
         vendor_block__config__coalesce__out_t coalesce;
+        vendor_block__config__by_parts__out_t by_parts;
         vendor_block__config__run_window__out_t run_window;
+        vendor_block__config__use_window__out_t use_window;
     } vendor_block__config__out_t;
 
     typedef struct {
