@@ -13,7 +13,7 @@ from tierd_lab.ram import PhysicalRange, pieces
 MIB: Final = 2**20
 DECODER_GRANULE: Final = 256 * MIB
 """Base and size of an HDM decoder are multiples of it (CXL r3.1, 8.2.4.20)."""
-KINDS: Final = ("model", "rtl")
+KINDS: Final = ("model", "rtl", "table")
 MAX_CARDS: Final = 8
 """NPW_CARDS_MAX of fpga/include/neoprof_window.h."""
 
@@ -23,7 +23,8 @@ class CardSpec:
     """A simulated NeoProf card in front of a part of a node.
 
     Attributes:
-        kind: "model" (the reference model) or "rtl" (the Verilated card).
+        kind: "model" (the reference model), "rtl" (the Verilated card) or "table" (the model of
+            the card that counts in a tagged table).
         node: whose memory.
         offset_bytes, size_bytes: which part of the node's memory.
         log2_width: log2 of the counters in a row of the sketch; 0: the full-size card's.

@@ -30,7 +30,7 @@ def is_watched(machine: Machine) -> bool:
     return bool(machine.cards) or machine.cache is not None or machine.time is not None
 
 
-def library_path(kind: Literal["rtl", "model"]) -> Path:
+def library_path(kind: Literal["rtl", "model", "model-table"]) -> Path:
     """Where a card's library is built; imported late: it needs cffi."""
     from neoprof.card import library_path as found
 
@@ -63,6 +63,8 @@ def card_library(kind: str) -> Path:
     """
     if kind == "rtl":
         return _built(library_path("rtl").with_name("libneoprof-rtl-lab.so"), "lab-rtl")
+    if kind == "table":
+        return _built(library_path("model-table"), "lab")
     return _built(library_path("model"), "lab")
 
 

@@ -160,7 +160,12 @@ def test_watched_and_counted_machines_need_tcg() -> None:
 def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with files named like the built libraries."""
     monkeypatch.setenv("TIERD_NEOPROF_LIBRARY_DIR", str(tmp_path))
-    for name in ("libtierd-lab.so", "libneoprof-model.so", "libneoprof-rtl-lab.so"):
+    for name in (
+        "libtierd-lab.so",
+        "libneoprof-model.so",
+        "libneoprof-model-table.so",
+        "libneoprof-rtl-lab.so",
+    ):
         (tmp_path / name).touch()
     return tmp_path
 
@@ -200,11 +205,18 @@ def test_qemu_is_told_of_nodes_and_cards(libraries: Path) -> None:
     ]
 
 
+def test_a_card_may_count_in_a_table(libraries: Path) -> None:
+    machine = parse('[[card]]\nkind = "table"\nnode = 1\n')
+    options = ",".join(plugin.plugin_options(machine, Path("/run")))
+    assert f"card={libraries}/libneoprof-model-table.so,clock=100," in options
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "what"),
     [
         ("libtierd-lab.so", "model", "make -C fpga lab"),
         ("libneoprof-model.so", "model", "make -C fpga lab"),
+        ("libneoprof-model-table.so", "table", "make -C fpga lab"),
         ("libneoprof-rtl-lab.so", "rtl", "make -C fpga lab-rtl"),
     ],
 )
