@@ -199,8 +199,13 @@ module np_table
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) event_o <= '{default: '{verdict: VerdictNone, default: '0}};
-    else event_o <= '{event0, event1};
+    if (!rst_ni) begin
+      event_o[0] <= '{verdict: VerdictNone, default: '0};
+      event_o[1] <= '{verdict: VerdictNone, default: '0};
+    end else begin
+      event_o[0] <= event0;
+      event_o[1] <= event1;
+    end
   end
 
 `ifndef SYNTHESIS
