@@ -165,15 +165,19 @@ static uint16_t slot_of(struct tg_launches *l, CUstream stream)
 }
 
 /* Everything of the stream that waits without a mark gets this one, and so does what
- * streams left that have been idle since. */
-static void give_mark(struct tg_launches *l, uint16_t slot, struct mark *mark, uint64_t now)
+ * streams left that have been idle since. The last free mark is for what all streams left:
+ * spans are reported in their order, so that no mark would ever be free again if all of
+ * them waited behind a span without one. */
+static void give_mark(struct tg_launches *l, uint16_t slot, struct mark *mark, bool last,
+		      uint64_t now)
 {
 	for (uint32_t i = 0; i < l->count; i++) {
 		struct waiting *w = &l->waiting[(l->head + i) % TG_WAITING];
 
 		if (w->mark != UNMARKED)
 			continue;
-		if (w->stream != slot && now - l->stream[w->stream].launched_ns < TG_STALE_NS)
+		if (w->stream != slot && !last &&
+		    now - l->stream[w->stream].launched_ns < TG_STALE_NS)
 			continue;
 		w->mark = (uint16_t)(mark - l->mark);
 		mark->waiting++;
@@ -201,11 +205,14 @@ static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64
 {
 	struct tg_launches *l = c->launches;
 	struct mark *mark = NULL;
+	uint32_t unused = 0;
 	int capturing = 0;
 
-	for (uint32_t i = 0; i < TG_MARKS && !mark; i++)
-		if (!l->mark[i].waiting)
+	for (uint32_t i = 0; i < TG_MARKS; i++)
+		if (!l->mark[i].waiting) {
 			mark = &l->mark[i];
+			unused++;
+		}
 	if (c->driver.stream_capturing && c->driver.stream_capturing(stream, &capturing))
 		return; /* another stream captures, and this one would take part in it */
 	if (capturing)
@@ -219,7 +226,7 @@ static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64
 	if (c->driver.event_record(mark->event, stream))
 		return;
 	mark->passed = false;
-	give_mark(l, slot, mark, now);
+	give_mark(l, slot, mark, unused == 1, now);
 }
 
 /* Takes the oldest span off. */

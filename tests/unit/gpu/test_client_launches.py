@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from puppet import Puppet
 from standin import CHUNK, World
 
@@ -10,15 +12,26 @@ BURST = 100
 """Launches, each with an event of its own: more than the library has events."""
 
 
-def launch(puppet: Puppet, count: int) -> int:
+def launch(puppet: Puppet, count: int, stream: Any = None, after_ns: int = 200_000) -> int:
     """Launch kernels on all of the client's memory, 200 us apart; the uses reported by now."""
     world, address = puppet.world, puppet.lib.ffi.new("uint64_t[1]", [puppet.base])
     for _ in range(count):
-        world.advance(200_000)
+        world.advance(after_ns)
         with world.on(puppet.gpu):
-            status = puppet.lib.tg.tg_launched(puppet.client, address, 1, puppet.lib.ffi.NULL)
+            status = puppet.lib.tg.tg_launched(
+                puppet.client, address, 1, stream or puppet.lib.ffi.NULL
+            )
         assert status == 0
     return int(puppet.stats().uses)
+
+
+def streams(puppet: Puppet, count: int) -> list[Any]:
+    """So many streams."""
+    out = puppet.lib.ffi.new("void *[]", count)
+    with puppet.world.on(puppet.gpu):
+        for i in range(count):
+            assert puppet.lib.cu.cuStreamCreate(out + i, 1) == 0
+    return list(out)
 
 
 def test_a_launch_is_a_use_of_what_its_address_begins_once_it_has_run() -> None:
@@ -40,3 +53,22 @@ def test_a_client_whose_thread_had_no_turn_for_long_goes_on_to_report_launches()
             before = launch(puppet, 1)
             puppet.turn()
             assert puppet.stats().uses > before
+
+
+def test_launches_of_many_streams_within_a_millisecond_are_reported_when_they_have_run() -> None:
+    """All events are used up behind a launch that has none yet and whose stream rests."""
+    with World(gpu_bytes=64 * CHUNK, manual=True) as world:
+        puppet = Puppet(world, 0, 8)
+        resting, *others = streams(puppet, 30)
+        launch(puppet, 1, resting)
+        puppet.turn()
+        launch(puppet, 1, resting, 1000)
+        for _ in range(4):
+            for stream in others:
+                launch(puppet, 1, stream, 110_000 // len(others))
+        puppet.turn()
+        reported = puppet.stats().uses
+        assert reported >= 8 * 64
+        launch(puppet, 1, others[0], 2_000_000)
+        puppet.turn()
+        assert puppet.stats().uses == 8 * (2 + 4 * len(others) + 1)
