@@ -112,11 +112,11 @@ CLAIMED = 41_000
 
 
 def cost_of_a_tick(core: Harvester, now: int) -> tuple[int, int, float]:
-    """(chunk numbers read, commands decided, milliseconds) of one tick."""
+    """(chunk numbers read, commands decided, milliseconds of CPU time) of one tick."""
     before = sum(t.placed.read for t in core.tenants.values())
-    started = time.perf_counter()
+    started = time.thread_time()
     core.tick(now)
-    took_ms = (time.perf_counter() - started) * 1e3
+    took_ms = (time.thread_time() - started) * 1e3
     read = sum(t.placed.read for t in core.tenants.values()) - before
     return read, sum(len(t.out) for t in core.tenants.values()), took_ms
 
@@ -158,9 +158,9 @@ def test_a_table_of_four_million_chunks_costs_a_tick_nothing() -> None:
         for gpu in range(3):
             core.set_memory(gpu, 0)
         costs.append(cost_of_a_tick(core, turn * MS))
-        started = time.perf_counter()
+        started = time.thread_time()
         core.plan(1, turn * MS)
-        planned_ms = (time.perf_counter() - started) * 1e3
+        planned_ms = (time.thread_time() - started) * 1e3
         assert costs[-1][0] <= 2 * 4000
         tenant.out.clear()
     assert tenant.placed.read <= 19 * 2 * 4000
