@@ -54,10 +54,12 @@ class CostModel:
             return 0.0
         return float(self.chunk_ns[place, home])
 
-    def in_place_ns(self, place: int, home: int, pages: float) -> float:
-        """Time an access to `pages` 4 KiB pages loses where the chunk is used in place."""
-        share = min(1.0, pages * 4096 / CHUNK_BYTES)
-        return float(self.chunk_ns[place, home] * share)
+    def in_place_ns(
+        self, place: int | npt.NDArray[np.int16], home: int, pages: npt.ArrayLike
+    ) -> F64Array:
+        """float64[n], time accesses to `pages` 4 KiB pages lose where chunks are used in place."""
+        share = np.minimum(1.0, np.asarray(pages, np.float64) * 4096 / CHUNK_BYTES)
+        return np.asarray(np.take(self.chunk_ns[:, home], place) * share)
 
     def best_place(
         self,
@@ -88,8 +90,12 @@ class CostModel:
         Moves go on beside the kernels, so theirs is not the same time: a gain of a part of
         what the move and that of another chunk, which makes place, take is enough.
         """
-        gain = uses * self.in_place_ns(here, home, pages)
-        return gain > PLAN.gain_ratio * (self.alone_ns(here, home) + self.alone_ns(home, here))
+        gain = uses * float(self.in_place_ns(here, home, pages))
+        return gain > PLAN.gain_ratio * self.exchange_ns(here, home)
+
+    def exchange_ns(self, here: int, home: int) -> float:
+        """Time in which a chunk comes home and another goes there."""
+        return self.alone_ns(here, home) + self.alone_ns(home, here)
 
     def usable_peers(self, home: int, blocked: BoolArray) -> F64Array:
         """float64[n], chunks per second to each GPU and back; 0: blocked, or itself."""

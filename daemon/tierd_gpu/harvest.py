@@ -150,10 +150,13 @@ class Harvester:
         if not good.all():
             self.counts["uses_unknown"] += int(len(good) - np.count_nonzero(good))
             records, chunk = records[good], chunk[good]
+        away, home = tenant.in_place[chunk], tenant.spec.home
+        waited = self.cost.in_place_ns(tenant.place[chunk[away]], home, records["pages"][away])
         tenant.use(
             chunk,
             records["pages"].astype(np.int64),
             records["time_ns"].astype(np.float64),
+            float(waited.sum()),
         )
 
     def state(self, session: int, records: Records, now_ns: int) -> None:

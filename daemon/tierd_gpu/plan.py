@@ -25,7 +25,7 @@ def plan(core: Harvester, tenant: Tenant, now_ns: int) -> None:
     window = tenant.predictor.next(PLAN.lookahead_uses, tenant.end)
     window = window[tenant.live[window]]
     near = window[: _reach(tenant, window, settings.prefetch_chunks)]
-    wanted = _wanted(core, tenant, near, now_ns) if use.prefetch else near[:0]
+    wanted = _wanted(core, tenant, window, near, now_ns) if use.prefetch else near[:0]
     often = _often(core, tenant)
     if often:
         wanted = np.array(list(dict.fromkeys(often + wanted.tolist())), np.int32)
@@ -34,7 +34,7 @@ def plan(core: Harvester, tenant: Tenant, now_ns: int) -> None:
     half = int(tenant.count[tenant.spec.home]) // 2
     spared = (window if use.reuse else near)[:half]
     _make_room(core, tenant, spared, free, wanted=len(wanted), now_ns=now_ns)
-    _fetch(core, tenant, wanted, free - PLAN.fault_chunks, now_ns)
+    tenant.brought += _fetch(core, tenant, wanted, free - PLAN.fault_chunks, now_ns)
 
 
 def _reach(tenant: Tenant, window: I32Array, chunks: int) -> int:
@@ -43,14 +43,25 @@ def _reach(tenant: Tenant, window: I32Array, chunks: int) -> int:
     return int(np.searchsorted(away, chunks, side="right"))
 
 
-def _wanted(core: Harvester, tenant: Tenant, near: I32Array, now_ns: int) -> I32Array:
-    """Of the next chunks, those that are worth bringing home; others are used in place."""
+def _wanted(
+    core: Harvester, tenant: Tenant, window: I32Array, near: I32Array, now_ns: int
+) -> I32Array:
+    """Of the next chunks, those that are worth bringing home; others are used in place.
+
+    No more of them between two reports of uses: what was told last is then no longer where
+    the program is.
+    """
     away = (tenant.place[near] != tenant.spec.home) & (tenant.place[near] != NOWHERE)
     idle = near[away & (tenant.busy[near] == 0)]
     if core.settings.techniques.in_place:
-        idle = idle[np.array([_dense(core, tenant, c) for c in idle.tolist()], np.bool_)]
+        beside = _moves_fit(core, tenant, len(window))
+        worth = [
+            not tenant.in_place[c] or (beside and _dense(core, tenant, c)) for c in idle.tolist()
+        ]
+        idle = idle[np.array(worth, np.bool_)]
     allowed = [core.may_bounce(tenant, chunk, now_ns) for chunk in idle.tolist()]
-    return np.asarray(idle[np.array(allowed, np.bool_)])
+    most = core.settings.prefetch_chunks - tenant.brought
+    return np.asarray(idle[np.array(allowed, np.bool_)][: max(0, most)])
 
 
 def _uses(core: Harvester, tenant: Tenant, chunk: int) -> float:
@@ -63,19 +74,27 @@ def _uses(core: Harvester, tenant: Tenant, chunk: int) -> float:
 
 def _dense(core: Harvester, tenant: Tenant, chunk: int) -> bool:
     """Whether a chunk that is used where it is would be better at home."""
-    if not tenant.in_place[chunk]:
-        return True
     here, uses = int(tenant.place[chunk]), _uses(core, tenant, chunk)
     return core.cost.worth_fetching(here, tenant.spec.home, float(tenant.pages[chunk]), uses)
 
 
+def _moves_fit(core: Harvester, tenant: Tenant, chunks: int) -> bool:
+    """Whether what is away of the next chunks can come home while kernels compute.
+
+    A fetch saves a read in place, and costs the link that read and the move of a chunk that
+    makes place: where kernels wait for the link anyway, it costs more than it saves.
+    """
+    kernels_ns = tenant.kernel_ns * tenant.predictor.ahead(PLAN.lookahead_uses)
+    away = chunks * core.homeless(tenant) / max(1, int(tenant.count.sum()))
+    return kernels_ns > away * core.cost.exchange_ns(HOST, tenant.spec.home)
+
+
 def _often(core: Harvester, tenant: Tenant) -> list[int]:
-    """Chunks that were lately used in place, and again and again."""
+    """Chunks that were lately used in place, and more often than others."""
     often = [c for c in dict.fromkeys(tenant.remote) if tenant.in_place[c] and not tenant.busy[c]]
     tenant.remote.clear()
-    return [
-        c for c in often if _uses(core, tenant, c) >= PLAN.often_uses and _dense(core, tenant, c)
-    ]
+    most_ns = tenant.again_ns / PLAN.often_ratio
+    return [c for c in often if tenant.every_ns[c] <= most_ns and _dense(core, tenant, c)]
 
 
 def _make_room(
@@ -128,11 +147,13 @@ def may_park(core: Harvester, tenant: Tenant, gpu: int) -> bool:
     return within and core.room_for(tenant, gpu) > 0
 
 
-def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns: int) -> None:
-    """Bring chunks home in the order of their expected use."""
+def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns: int) -> int:
+    """Bring chunks home in the order of their expected use; returns how many."""
     home = tenant.spec.home
     space = min(space, PLAN.commands - len(tenant.orders))
     blocked = tenant.blocked(now_ns)
+    before = len(tenant.orders)
     for chunk in wanted[: max(0, space)].tolist():
         if not blocked[int(tenant.place[chunk]), home]:
             core.order(tenant, chunk, home, now_ns=now_ns)
+    return len(tenant.orders) - before

@@ -80,6 +80,10 @@ class Predictor:
         self._cursor = self._cursor - half if self._cursor >= half else -1
         self._pairs = {pair: at - half for pair, at in self._pairs.items() if at >= half}
 
+    def ahead(self, count: int) -> int:
+        """How many uses `next` looks at."""
+        return min(count, self._count - self._cursor) if self._cursor >= 0 else count
+
     def next(self, count: int, limit: int) -> I32Array:
         """int32[m ≤ count], the next uses in order, each chunk once, below `limit`."""
         if self._cursor >= 0:

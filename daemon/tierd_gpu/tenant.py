@@ -130,6 +130,12 @@ class Tenant:
         self.said = Said()
         self.again_ns = 0.0
         """Time until a chunk is used again, smoothed over all of them; 0: none was yet."""
+        self.brought = 0
+        """Chunks sent home since the last report of uses."""
+        self.told_ns = 0.0
+        """When the last use was."""
+        self.kernel_ns = 0.0
+        """Time that kernels take for a use, without waiting for links, smoothed."""
 
     @property
     def evicting(self) -> int:
@@ -173,8 +179,10 @@ class Tenant:
             self.placed.remove_range(place, first, count)
         self.place[part] = NOWHERE
 
-    def use(self, chunk: I64Array, pages: I64Array, time_ns: F64Array) -> None:
-        """Uses in the order they happened."""
+    def use(
+        self, chunk: I64Array, pages: I64Array, time_ns: F64Array, waited_ns: float = 0.0
+    ) -> None:
+        """Uses in the order they happened, in which kernels waited for links so long."""
         add = self.predictor.add
         for index in chunk.tolist():
             add(index)
@@ -190,9 +198,22 @@ class Tenant:
         if len(new):
             weight = USE.typical_weight if self.again_ns else 1.0
             self.again_ns = (1 - weight) * self.again_ns + weight * float(np.median(new))
+        self._learn_kernels(chunk, time_ns, waited_ns)
         self.last_ns[chunk] = time_ns
         self.pages[chunk] = np.maximum(pages, USE.pages_kept * self.pages[chunk])
         self.bounce[chunk] = 0
+
+    def _learn_kernels(self, chunk: I64Array, time_ns: F64Array, waited_ns: float) -> None:
+        """Uses of chunks that were never used before tell nothing of those that come."""
+        if not len(chunk):
+            return
+        self.brought = 0
+        took, self.told_ns = time_ns[-1] - self.told_ns, float(time_ns[-1])
+        again = np.count_nonzero(self.last_ns[chunk])
+        if again:
+            each = max(0.0, took - waited_ns) / len(chunk)
+            weight = min(1.0, again / USE.kernel_uses)
+            self.kernel_ns += weight * (each - self.kernel_ns)
 
     def set_state(
         self, chunk: int, place: int, flags: int, now_ns: float, *, sent: bool = False

@@ -22,8 +22,10 @@ class PlanTuning:
     lookahead_uses: int = tuned(512, "uses", "So many predicted uses are looked at.")
     horizon_ns: int = tuned(200_000_000, "ns", "Uses of a chunk are reckoned so far ahead.")
     most_uses: float = tuned(64.0, "uses", "No chunk is taken to have more in the horizon.")
-    often_uses: float = tuned(
-        2.0, "uses", "With so many in the horizon a chunk comes home though it was not predicted."
+    often_ratio: float = tuned(
+        2.0,
+        "ratio",
+        "A chunk that is used in place so many times as often as the others comes home.",
     )
     unknown_uses: float = tuned(
         0.3, "uses", "What a victim is taken to have that was used once at most."
@@ -124,6 +126,7 @@ class UseTuning:
     same_use_ns: float = tuned(100_000.0, "ns", "Uses of a chunk nearer than this are one.")
     interval_weight: float = tuned(0.5, "ratio", "Of a new interval in that of its chunk.")
     typical_weight: float = tuned(0.2, "ratio", "Of new intervals in that of all chunks.")
+    kernel_uses: float = tuned(512.0, "uses", "Their time is smoothed over so many uses.")
     pages_kept: float = tuned(
         0.85,
         "ratio",
