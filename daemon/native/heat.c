@@ -52,6 +52,7 @@ static void maintain(struct tierd_heat *heat, float factor)
 	const bool moves = since_ns / TICK_NS > TICKS_REMEMBERED;
 	const uint16_t tick = moved_tick(heat);
 
+	heat->stats.passed += slot_count(heat);
 	for (uint64_t i = 0; i < slot_count(heat); i++) {
 		struct slot *slot = &heat->slots[i];
 

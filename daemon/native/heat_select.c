@@ -118,9 +118,11 @@ static inline bytes matches(const struct tierd_heat *heat, uint64_t first, uint8
 
 /* Most slots are passed over, many at a time, by their tags. `plain`: these tell all. */
 __attribute__((always_inline)) static inline void
-pass_over(const struct tierd_heat *heat, struct query *query, bool hottest, bool plain)
+pass_over(struct tierd_heat *heat, struct query *query, bool hottest, bool plain)
 {
-	for (uint64_t first = 0; first < slot_count(heat) && query->n < query->enough;
+	uint64_t first;
+
+	for (first = 0; first < slot_count(heat) && query->n < query->enough;
 	     first += TAGS_AT_ONCE) {
 		uint64_t left = 0;
 
@@ -133,6 +135,7 @@ pass_over(const struct tierd_heat *heat, struct query *query, bool hottest, bool
 			take(heat, query, first + (unsigned int)__builtin_ctzll(left), hottest,
 			     plain);
 	}
+	heat->stats.compared += first;
 }
 
 /*
@@ -154,7 +157,7 @@ static size_t narrow(const struct tierd_heat *heat, struct query *query)
 	return sum;
 }
 
-static void pass(const struct tierd_heat *heat, struct query *query, size_t enough)
+static void pass(struct tierd_heat *heat, struct query *query, size_t enough)
 {
 	query->n = 0;
 	query->enough = enough;
@@ -170,7 +173,7 @@ static void pass(const struct tierd_heat *heat, struct query *query, size_t enou
  * Of many more than are wanted, `found`, some tell what the wanted ones come before, but for
  * chance (Floyd and Rivest, 1975). Slots lie in the order of their hashes: any are a sample.
  */
-static bool guess_worst(const struct tierd_heat *heat, struct query *query, size_t found)
+static bool guess_worst(struct tierd_heat *heat, struct query *query, size_t found)
 {
 	const float share = (float)query->most / (float)found * (float)SAMPLE;
 	const size_t at = (size_t)(share + 2.0F * sqrtf(share)) + 2;
@@ -186,7 +189,7 @@ static bool guess_worst(const struct tierd_heat *heat, struct query *query, size
 }
 
 /* `in_order`: sort them, though they be no more than are wanted. */
-static int find(const struct tierd_heat *heat, struct query *query, bool in_order)
+static int find(struct tierd_heat *heat, struct query *query, bool in_order)
 {
 	const struct rank worst = query->worst;
 	const size_t found = narrow(heat, query);

@@ -15,6 +15,10 @@ enum {
 	/* Of the bits of a float: what eviction tells apart. */
 	BIN_SHIFT = 20,
 	BINS = 1 << (31 - BIN_SHIFT),
+	/* Of the old table, so much is given back at a time while a larger one fills. */
+	GIVE_BACK_BYTES = 1 << 21,
+	/* Of the coldest sixteenth, so many give way at a time: a tick does not wait for all. */
+	SWEPT_AT_ONCE = 4096,
 };
 
 /* Four fifths of the slots, or the bound if that comes first. */
@@ -92,16 +96,25 @@ static bool grow(struct tierd_heat *heat)
 	const struct tags old_tags = heat->tags;
 	const uint64_t old_lines = heat->lines;
 	const size_t old_bytes = heat->table_bytes;
+	const uint64_t slots_at_once = GIVE_BACK_BYTES / sizeof(*old);
+	size_t given_back = 0;
 	uint64_t lines = old_lines < SMALL_LINES ? 2 * old_lines : old_lines + old_lines / 5 + 1;
 
 	if (lines > heat->max_lines)
 		lines = heat->max_lines;
 	if (!set_lines(heat, lines))
 		return false;
-	/* Slots lie in the order of their hashes in both tables: reads and writes stream. */
+	heat->stats.passed += old_lines * SLOTS_PER_LINE;
+	/*
+	 * Slots lie in the order of their hashes in both tables: reads and writes stream. What was
+	 * read is given back at once, so that both together take hardly more than the new one.
+	 */
 	for (uint64_t i = 0; i < old_lines * SLOTS_PER_LINE; i++) {
 		struct slot *slot;
 
+		if (i % slots_at_once == 0 && i > 0 &&
+		    munmap((uint8_t *)old + given_back, GIVE_BACK_BYTES) == 0)
+			given_back += GIVE_BACK_BYTES;
 		if (!slot_used(&old[i]))
 			continue;
 		slot = table_probe(heat, slot_key(&old[i]));
@@ -110,7 +123,7 @@ static bool grow(struct tierd_heat *heat)
 		heat->tags.node[slot - heat->slots] = old_tags.node[i];
 		heat->tags.warmth[slot - heat->slots] = old_tags.warmth[i];
 	}
-	munmap(old, old_bytes);
+	munmap((uint8_t *)old + given_back, old_bytes - given_back);
 	table_rebuild_filter(heat);
 	return true;
 }
@@ -140,6 +153,7 @@ static uint64_t evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
 	uint64_t in_bin[BINS] = {0}, gone = 0, before = 0, from_edge, due = 0;
 	unsigned int edge = 0;
 
+	heat->stats.passed += 2 * slot_count(heat);
 	for (uint64_t i = 0; i < slot_count(heat); i++)
 		in_bin[bin_of(heat->slots[i].heat)] += is_of(heat, &heat->slots[i], kept);
 	while (edge < BINS - 1 && before + in_bin[edge] < wanted)
@@ -164,11 +178,81 @@ static uint64_t evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
 	return gone;
 }
 
+/* Slots of nodes that are kept, or are not, by warmth; returns their number. */
+static uint64_t count_group(const struct tierd_heat *heat, bool kept, uint64_t of_warmth[WARMTHS])
+{
+	uint64_t sum = 0;
+
+	memset(of_warmth, 0, WARMTHS * sizeof(*of_warmth));
+	for (unsigned int row = 0; row < COUNTED; row++) {
+		if (heat->keep_node[(uint8_t)(row - 1)] != kept)
+			continue;
+		for (unsigned int warmth = 0; warmth < WARMTHS; warmth++) {
+			of_warmth[warmth] += heat->warm[row][warmth];
+			sum += heat->warm[row][warmth];
+		}
+	}
+	return sum;
+}
+
+uint64_t table_kept(const struct tierd_heat *heat)
+{
+	uint64_t of_warmth[WARMTHS];
+
+	return count_group(heat, true, of_warmth);
+}
+
+/*
+ * Remove some of the coldest sixteenth, which slots are counted well enough to know. The sweep goes
+ * on where the last one ended. Of the last warmth every nth goes, for the reason that evict_group
+ * has. Returns how many are gone; 0 where the coldest are not known, or all go at once.
+ */
+static uint64_t sweep(struct tierd_heat *heat, bool may_evict_kept)
+{
+	const uint64_t wanted = heat->stats.capacity / 16 + 1, count = slot_count(heat);
+	uint64_t of_warmth[WARMTHS], before = 0, from_edge, due = 0, gone = 0, seen;
+	unsigned int edge = 0;
+	bool kept = false;
+
+	if (wanted <= SWEPT_AT_ONCE)
+		return 0;
+	if (count_group(heat, false, of_warmth) < wanted) {
+		kept = true;
+		if (!may_evict_kept || count_group(heat, true, of_warmth) < wanted)
+			return 0;
+	}
+	while (before + of_warmth[edge] < wanted)
+		before += of_warmth[edge++];
+	from_edge = wanted - before;
+	for (seen = 0; seen < count && gone < SWEPT_AT_ONCE; seen++) {
+		const uint64_t at = heat->hand < count ? heat->hand : 0;
+		const uint8_t node = heat->tags.node[at], warmth = heat->tags.warmth[at];
+
+		heat->hand = at + 1;
+		if (node == NO_TAG || heat->keep_node[node] != kept || warmth > edge ||
+		    (warmth == edge && (due += from_edge) < of_warmth[edge]))
+			continue;
+		if (warmth == edge)
+			due -= of_warmth[edge];
+		/* The slot that moves here is seen next. */
+		table_remove(heat, &heat->slots[at]);
+		heat->hand = at;
+		gone++;
+	}
+	heat->stats.evicted += gone;
+	heat->stats.compared += seen;
+	return gone;
+}
+
 /* False where less than a sixteenth of the table could go. */
 static bool evict(struct tierd_heat *heat, bool may_evict_kept)
 {
 	const uint64_t wanted = heat->stats.capacity / 16 + 1;
-	uint64_t gone = evict_group(heat, false, wanted);
+	uint64_t gone;
+
+	if (sweep(heat, may_evict_kept) > 0)
+		return true;
+	gone = evict_group(heat, false, wanted);
 
 	if (may_evict_kept && gone < wanted)
 		gone += evict_group(heat, true, wanted - gone);
@@ -197,6 +281,7 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 	tag_slot(heat, slot);
 	heat->stats.tracked++;
 	heat->of_epoch[0]++;
+	++*count_of(heat, key_target(key));
 	return slot;
 }
 
@@ -208,6 +293,7 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 	if (slot_huge(slot))
 		table_clear_huge(heat, slot);
 	heat->of_epoch[slot->flags & EPOCH_MASK]--;
+	--*count_of(heat, key_target(slot_key(slot)));
 	/* Backward shift: a later slot fills the hole unless its home lies after the hole. */
 	for (uint64_t i = next_slot(hole, count); slot_used(&heat->slots[i]);
 	     i = next_slot(i, count)) {

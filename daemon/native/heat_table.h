@@ -48,6 +48,8 @@ enum {
 	WARMTHS = 256,
 	/* Of the unknown node, and of the first sixteen, slots are counted by warmth. */
 	COUNTED = 17,
+	/* Slots are counted by so many last bits of their target. */
+	TARGETS = 1 << 13,
 	/* The unit in which a slot remembers its last move: 1/8 s. */
 	TICK_NS = 125000000,
 };
@@ -89,14 +91,17 @@ struct tierd_heat {
 	/* Of slots that were confirmed now, and in the refresh before: 1 to EPOCHS. */
 	uint8_t epoch_now;
 	uint8_t epoch_before;
-	/* Used slots by the epoch in their flags. */
+	/* Used slots by the epoch in their flags, and by the last bits of their target. */
 	uint64_t of_epoch[EPOCH_MASK + 1];
+	uint32_t of_target[TARGETS];
 	uint64_t maintained_ns;
 
 	/* Nodes whose pages are evicted last, of the latest tierd_heat_place. */
 	bool keep_node[256];
 	/* Nothing more can be evicted in this tierd_heat_place; each try would scan all slots. */
 	bool nothing_to_evict;
+	/* The slot where the next sweep for cold ones begins. */
+	uint64_t hand;
 	struct tierd_heat_stats stats;
 };
 
@@ -148,6 +153,12 @@ static inline uint8_t warmth_of(float stored)
 static inline unsigned int counted_at(uint8_t node)
 {
 	return (uint8_t)(node + 1);
+}
+
+/* How many slots there are of a target, and of those that share its count. */
+static inline uint32_t *count_of(struct tierd_heat *heat, uint32_t target)
+{
+	return &heat->of_target[target % TARGETS];
 }
 
 /* Call it after a slot was added, removed or moved, or its node, heat or FLAG_HELD changed. */
@@ -267,6 +278,8 @@ void table_remove(struct tierd_heat *heat, struct slot *slot);
 void table_set_huge(struct tierd_heat *heat, struct slot *slot);
 void table_clear_huge(struct tierd_heat *heat, struct slot *slot);
 void table_rebuild_filter(struct tierd_heat *heat);
+/* Slots whose node is one of the kept, as far as they are counted. */
+uint64_t table_kept(const struct tierd_heat *heat);
 
 /* Slots of which slot_unplaced is true. */
 static inline uint64_t table_unplaced(const struct tierd_heat *heat)

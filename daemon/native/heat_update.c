@@ -2,7 +2,11 @@
 /* What changes the table: samples, placement, moves, and removal of pages. */
 #include "heat_table.h"
 
-enum { LOOKAHEAD = 24 };
+enum {
+	LOOKAHEAD = 24,
+	/* Slots that a pass has seen in the time of a search for a key. */
+	PASS_OF_A_SEARCH = 16,
+};
 
 /* With a gain of at most 2^60, stored heats stay well below what a float can hold. */
 static const float HEAT_MAX = 0x1p60F;
@@ -108,18 +112,31 @@ static void place(struct tierd_heat *heat, uint64_t page, uint8_t node, uint8_t 
 		place_page(heat, page, node, insert);
 }
 
+/* Have the cache get what a sample of a page will read and write. */
+static inline void fetch(const struct tierd_heat *heat, uint64_t page)
+{
+	const bool huge = heat->stats.huge != 0 && filter_hit(heat, page);
+	const uint64_t at = home_of(heat, huge ? key_head(page) : page);
+
+	__builtin_prefetch(&heat->slots[at], 1);
+	__builtin_prefetch(&heat->tags.node[at], 1);
+	__builtin_prefetch(&heat->tags.warmth[at], 1);
+}
+
 void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
 		      const uint8_t *order, size_t n, const uint8_t *insert_on)
 {
 	for (int i = 0; i < 256; i++)
 		heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
-	heat->nothing_to_evict = false;
+	/* An eighth of a table stays for others: those that are to be promoted are among them. */
+	heat->nothing_to_evict =
+	    table_kept(heat) >= heat->stats.capacity - heat->stats.capacity / 8;
 	for (size_t i = 0; i < n; i++) {
 		uint64_t key = order[i] >= HUGE_ORDER ? key_head(page[i]) : page[i];
 		uint8_t on = node_or_unknown(node[i]);
 
 		if (i + LOOKAHEAD < n)
-			__builtin_prefetch(&heat->slots[home_of(heat, page[i + LOOKAHEAD])], 1);
+			fetch(heat, page[i + LOOKAHEAD]);
 		if (~key == 0) {
 			heat->stats.dropped_invalid++;
 			continue;
@@ -179,7 +196,7 @@ void tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8
 void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
 		     size_t n)
 {
-	for (uint64_t i = 0; i < slot_count(heat);) {
+	for (uint64_t i = 0; i < slot_count(heat) && *count_of(heat, target) > 0;) {
 		struct slot *slot = &heat->slots[i];
 		const uint64_t key = slot_key(slot);
 		bool keeps = !slot_used(slot) || key_target(key) != target;
@@ -189,6 +206,7 @@ void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tier
 
 			keeps = at < n && span[at].start <= key_vpn(key);
 		}
+		heat->stats.passed++;
 		/* The slot that moves into the place of a removed one is checked next. */
 		if (keeps)
 			i++;
@@ -205,18 +223,22 @@ static void set_held(struct tierd_heat *heat, struct slot *slot, bool held)
 
 void tierd_heat_hold(struct tierd_heat *heat, const struct tierd_span *span, size_t n, int held)
 {
-	bool pages = true;
+	uint64_t pages = 0, rest;
 
-	/* Single pages are found by their keys. */
 	for (size_t i = 0; i < n; i++)
-		pages = pages && span[i].end - span[i].start == 1;
-	for (size_t i = 0; pages && i < n; i++) {
-		struct slot *slot = table_find(heat, span[i].start);
+		pages += span[i].end - span[i].start;
+	/* Few pages are found by their keys. */
+	rest = pages < slot_count(heat) / PASS_OF_A_SEARCH ? 0 : slot_count(heat);
+	for (size_t i = 0; rest == 0 && i < n; i++) {
+		for (uint64_t page = span[i].start; page < span[i].end; page++) {
+			struct slot *slot = table_find(heat, page);
 
-		if (slot != NULL)
-			set_held(heat, slot, held != 0);
+			if (slot != NULL)
+				set_held(heat, slot, held != 0);
+		}
 	}
-	for (uint64_t i = 0; !pages && i < slot_count(heat); i++) {
+	heat->stats.passed += rest;
+	for (uint64_t i = 0; i < rest; i++) {
 		struct slot *slot = &heat->slots[i];
 		const size_t at = slot_used(slot) ? span_at(span, n, slot_key(slot)) : n;
 
@@ -250,14 +272,6 @@ static inline void met_on(struct tierd_heat *heat, struct slot *slot, int16_t no
 		slot_set_epoch(heat, slot, heat->epoch_now);
 }
 
-/* Where the search for a page's folio begins. */
-static inline const struct slot *first_slot(const struct tierd_heat *heat, uint64_t page)
-{
-	const bool huge = heat->stats.huge != 0 && filter_hit(heat, page);
-
-	return &heat->slots[home_of(heat, huge ? key_head(page) : page)];
-}
-
 /* False if there is no space for the page. */
 static inline bool add_sample(struct tierd_heat *heat, uint64_t page, float amount, float most,
 			      int16_t node)
@@ -286,10 +300,10 @@ void tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const floa
 	gain = heat_gain_at(heat, time_ns);
 	most = HEAT_MAX * heat->gain;
 	for (size_t i = 0; i < n && i < LOOKAHEAD; i++)
-		__builtin_prefetch(first_slot(heat, page[i]), 1);
+		fetch(heat, page[i]);
 	for (size_t i = 0; i < n; i++) {
 		if (n - i > LOOKAHEAD)
-			__builtin_prefetch(first_slot(heat, page[i + LOOKAHEAD]), 1);
+			fetch(heat, page[i + LOOKAHEAD]);
 		if (counts(count[i]) && ~page[i] != 0)
 			heat->stats.ingested += add_sample(heat, page[i], count[i] * gain, most,
 							   node == NULL ? -1 : node[i]);

@@ -35,6 +35,9 @@ struct tierd_heat_stats {
 	uint64_t dropped_full;
 	uint64_t folded;
 	uint64_t split;
+	/* Slots that passes over the whole table have seen, and tags that queries have. */
+	uint64_t passed;
+	uint64_t compared;
 };
 
 /* The node numbers that the table can hold, and the two that are not nodes. */

@@ -314,6 +314,8 @@ class HeatTable:
                 folded=stats.folded,
                 split=stats.split,
                 dropped={"invalid": stats.dropped_invalid, "full": stats.dropped_full},
+                passed=stats.passed,
+                compared=stats.compared,
             )
 
     def _within(

@@ -30,6 +30,9 @@ class HeatStats:
             number or beyond 2^60; key of all ones) and "full".
         folded: blocks whose 4 KiB entries became one 2 MiB entry.
         split: 2 MiB entries that became 4 KiB entries.
+        passed: slots that passes over the whole table have read, to grow, evict, maintain or
+            forget.
+        compared: slots of which queries and evictions have read the tags, a byte or two each.
     """
 
     tracked: int
@@ -41,6 +44,8 @@ class HeatStats:
     folded: int
     split: int
     dropped: Mapping[str, int] = field(default_factory=dict)
+    passed: int = 0
+    compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
