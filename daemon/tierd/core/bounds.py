@@ -180,13 +180,15 @@ NEW_PROCESS_AGES_NS: Final = tuple(each * 250_000_000 for each in (1, 2, 4, 6, 8
 """Ages at which a new process is looked at."""
 REST_REFRESHES: Final = 2
 """Refreshes in which a small or idle process is passed over after each reading."""
+FORGOTTEN_PAGES: Final = 1 << 17
+"""Pages that heat is asked to forget by their keys; of more, it looks at all that it has."""
 FEW_NEW_FRACTION: Final = 1 / 8
 """Part of new pages below which a process is not read anew."""
 REREAD_NS: Final = 30 * 10**9
 """Time after which what is known of an idle process, or of a page's node, is read again."""
 READING_CPU_FRACTION: Final = 1 / 500
 """Part of one CPU that residency scans and readings of memory policies take."""
-WALK_WAIT_NS: Final = 3600 * 10**9
+WALK_WAIT_NS: Final = 24 * 3600 * 10**9
 """Longest time that a residency scan waits for CPU time."""
 PAGEMAP_REGIONS: Final = 4096
 """Regions that one call of PAGEMAP_SCAN returns."""

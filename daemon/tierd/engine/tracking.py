@@ -7,6 +7,7 @@ It refreshes targets and mappings, locates their pages, and names the monitoring
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from tierd._native import lib
 from tierd.config.model import TargetsConfig
 from tierd.config.rules import RuleConfig
+from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError
 from tierd.core.logfmt import logfmt
@@ -157,8 +159,8 @@ class Tracking:
             pages.skipped, pages.mappings = dict(found.skipped), found.mappings
             if found.ranges != pages.ranges:
                 changed = True
+                self._drop(number, pages.ranges, found.ranges)
                 pages.renew(found.ranges)
-                self._heat.keep_ranges(number, found.ranges)
         return self._see_silent() or changed
 
     def _see_silent(self) -> bool:
@@ -180,8 +182,28 @@ class Tracking:
         """Processes that are left out as the kernel gives no answer about them."""
         return sorted(self._silent & set(self.pids.values()))
 
+    def _drop(
+        self, number: int, before: Sequence[WatchedRange], now: Sequence[WatchedRange]
+    ) -> None:
+        """Have heat forget pages that are no more in a target's ranges.
+
+        Few are named one by one: programs map and unmap memory all the time, and ranges that were
+        added alone are no reason to go through the table.
+        """
+        had, has = ([(each.start, each.end) for each in ranges] for ranges in (before, now))
+        gone = without(had, has)
+        count = sum(end - start for start, end in gone)
+        if count > bounds.FORGOTTEN_PAGES:
+            self._heat.keep_ranges(number, now)
+        elif count:
+            vpn = np.concatenate([np.arange(*span, dtype=np.uint64) for span in gone])
+            node = np.full(count, -errno.ENOENT, np.int16)
+            orders = np.zeros(count, np.uint8)
+            self._heat.place(make_keys(number, vpn), node, orders, insert_on=())
+
     def _forget(self, target: Target) -> None:
-        self._pages.pop(target.number, None)
+        if pages := self._pages.pop(target.number, None):
+            self._drop(target.number, pages.ranges, ())
         self._unseen -= {target.number}
         self.on_forgotten(target.number)
         self.resident_bytes.forget(target.number)
