@@ -212,5 +212,13 @@ MAX_STAND_DOWN_NS: Final = 3600 * 10**9
 # What `tierd undo` needs to know.
 UNDO_MOVES: Final = 1 << 16
 """Moves that are kept as they come before they are put into the order of pages."""
+UNDO_FRACTION: Final = 1 / 2
+"""So many folios that were moved are remembered for each that heat can hold (13 bytes each)."""
+ORIGIN_PART: Final = 1 << 16
+"""Folios of a part of them that is put into order at once, which takes some 10 ms."""
+ORIGIN_STEP: Final = 1 << 17
+"""Folios that are put into order in one tick."""
+ORIGIN_NEW_FRACTION: Final = 1 / 4
+"""Part of its folios that may be new before a part is put into order."""
 UNDO_ROUNDS: Final = 5
 """Times that busy pages and pages without room are tried again, one tick or more apart."""

@@ -59,6 +59,8 @@ def small_pages(keys: U64Array, order: npt.NDArray[np.uint8]) -> U64Array:
     return pages
 
 
+SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: neighbours times it lie far apart (daemon/native/pagekey.h)."""
 _LEAST_SLOTS: Final = 1024
 _BYTES: Final = 8
 """Of a page's key."""

@@ -67,7 +67,7 @@ class Tick:
         self.totals = Totals()
         self.decision = DecisionContext(config)
         self.sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
-        self.origins = Origins(components.heat.stats().capacity)
+        self.origins = Origins(int(components.heat.stats().capacity * bounds.UNDO_FRACTION) + 1)
         self.undo = Undo(self.origins)
         self.refusals = Refusals(
             components.heat,
