@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core import bounds
-from tierd.core.access import WatchedRange
+from tierd.core.access import WatchedRange, join_ranges
 from tierd.core.migration import U8Array
 from tierd.core.pagekey import HUGE_PAGES, I16Array, U64Array
 from tierd.workloads.target import Target
@@ -40,29 +40,39 @@ class Extents:
         breaks = (start[1:] - end[:-1] > HUGE_PAGES) | (node[1:] != node[:-1])
         first = np.concatenate([[0], np.flatnonzero(breaks) + 1])
         last = np.concatenate([first[1:] - 1, [len(start) - 1]])
-        self._starts.append(start[first])
-        self._ends.append(end[last])
-        self._nodes.append(node[first])
+        # Joined at once: of memory whose nodes alternate, only what matters is kept.
+        starts, ends, nodes = _joined(start[first], end[last], node[first])
+        self._starts.append(starts)
+        self._ends.append(ends)
+        self._nodes.append(nodes)
 
     def finish(self) -> tuple[WatchedRange, ...]:
         """End the walk: the extents, ascending and apart; `complete` is set to them."""
         if not self._starts:
             self.complete = ()
             return self.complete
-        start = np.concatenate(self._starts)
-        end = np.concatenate(self._ends)
+        start, end = np.concatenate(self._starts), np.concatenate(self._ends)
         node = np.concatenate(self._nodes)
+        start, end, _ = _joined(start, end, node)
         self._starts, self._ends, self._nodes = [], [], []
-        # Runs of one node that are too short to matter join what is before them.
-        long = end - start >= HUGE_PAGES
-        near = start[1:] - end[:-1] <= HUGE_PAGES
-        cut = ~near | ((node[1:] != node[:-1]) & long[1:] & long[:-1])
-        first = np.concatenate([[0], np.flatnonzero(cut) + 1])
-        last = np.concatenate([first[1:] - 1, [len(start) - 1]])
-        self.complete = tuple(
-            WatchedRange(int(a), int(b)) for a, b in zip(start[first], end[last], strict=True)
-        )
+        found = join_ranges(np.column_stack([start, end]).tolist(), bounds.WATCHED_RANGES)
+        self.complete = tuple(WatchedRange(*each) for each in found)
         return self.complete
+
+
+def _joined(
+    start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], node: I16Array
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], I16Array]:
+    """Runs without those of one node that are too short to matter: these join what is before."""
+    long = end - start >= HUGE_PAGES
+    near = start[1:] - end[:-1] <= HUGE_PAGES
+    cut = ~near | ((node[1:] != node[:-1]) & long[1:] & long[:-1])
+    first = np.concatenate([[0], np.flatnonzero(cut) + 1])
+    last = np.concatenate([first[1:] - 1, [len(start) - 1]])
+    nodes, at = node[first], np.flatnonzero(long)[::-1]
+    # Of several in one, the first that is long enough says which node it is.
+    nodes[np.searchsorted(first, at, side="right") - 1] = node[at]
+    return start[first], end[last], nodes
 
 
 def watched(
