@@ -62,9 +62,21 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "diff":
         return _diff(found, args)
     if args.action == "show":
-        print(json.dumps(as_table(found), indent=2) if args.json else dumps(found))
+        print(json.dumps(as_table(found), indent=2) if args.json else _shown(found))
         return ExitCode.OK
     return _check(found, args)
+
+
+def _shown(found: Config) -> str:
+    """The configuration as a file, with what follows from the host as a comment."""
+    text = dumps(found)
+    if found.heat.memory_bytes is not None:
+        return text
+    from tierd.engine.build import heat_bytes  # needs what the other actions do not
+
+    mib = heat_bytes(found) >> 20
+    comment = f"# memory: a 2048th of the host's, 64MiB at least: {mib}MiB on this host"
+    return text.replace("[heat]\n", f"[heat]\n{comment}\n", 1)
 
 
 def _check(found: Config, args: argparse.Namespace) -> int:

@@ -135,11 +135,16 @@ def make_fast_path(
     )
 
 
-def heat_bytes(config: Config) -> int:
-    """What the heat table may take, of this host's memory where the configuration does not say."""
+def heat_bytes(config: Config, host_bytes: int | None = None) -> int:
+    """What the heat table may take, of the host's memory where the configuration does not say.
+
+    Args:
+        host_bytes: None for this host.
+    """
     if config.heat.memory_bytes is not None:
         return config.heat.memory_bytes
-    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if host_bytes is None:
+        host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     wanted = max(bounds.HEAT_LEAST_BYTES, int(host_bytes * bounds.HEAT_FRACTION))
     return min(wanted, bounds.HEAT_MOST_BYTES)
 
