@@ -94,6 +94,7 @@ golden: setup
 bench-parts: workloads
 	@$(PYTHON) tests/bench/native_heat.py
 	@$(PYTHON) tests/bench/loop_cpu.py
+	@$(PYTHON) tests/bench/sizes.py
 	@$(PYTHON) tests/bench/recording.py
 	@$(PYTHON) tests/bench/service_idle.py
 	@.venv/bin/tierd-lab run --machine dram-cxl -- $(PYTHON) tests/bench/native_mover.py
