@@ -65,6 +65,8 @@ FIRST_VICTIMS: Final = 512
 """A tier's coldest pages that are asked for first; more are, where all of them leave."""
 FIRST_HOT: Final = 1024
 """Hottest pages below a tier that are asked for first; more are, where all of them come in."""
+ASKED_AGAIN: Final = 32
+"""Times as many pages that heat is asked for when a decision asks for more of the same."""
 EXCHANGES: Final = 96
 """Exchanges that one decision of the policy `cost` makes."""
 PLACEMENT_ITERATIONS: Final = 16

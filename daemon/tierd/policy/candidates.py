@@ -11,18 +11,65 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.pagekey import PAGE_SIZE, BoolArray, PageKeySet
 from tierd.core.tiermap import Tier
-from tierd.hotness.view import PageSet
+from tierd.hotness.view import HeatView, PageSet
 from tierd.policy import pageset
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import Fairness
 
 Ask = Callable[[BoolArray | None], list[PageSet]]
 """A query: from a selection of targets (None: all) to one answer a node."""
+
+
+class DecisionHeat:
+    """Heat within one decision, in which it does not change.
+
+    A query goes through the tags of the whole table, and a decision asks for more and more of the
+    same. A longer answer begins with the shorter one, so that the second time much is asked for.
+    """
+
+    def __init__(self, heat: HeatView) -> None:
+        self._heat = heat
+        self.folios = heat.folios
+        self._answers: dict[tuple[int, float | None], tuple[int, PageSet]] = {}
+        self._least: dict[int, float] = {}
+
+    def hottest(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        """See `HeatView`."""
+        if among is not None:
+            return self._heat.hottest(node, n, min_heat, among)
+        ask = partial(self._heat.hottest, node, min_heat=min_heat)
+        return self._first((node, min_heat), n, ask)
+
+    def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
+        """See `HeatView`."""
+        if among is not None:
+            return self._heat.coldest(node, n, among)
+        return self._first((node, None), n, partial(self._heat.coldest, node))
+
+    def least(self, node: int) -> float:
+        """See `HeatView`."""
+        if node not in self._least:
+            self._least[node] = self._heat.least(node)
+        return self._least[node]
+
+    def _first(
+        self, query: tuple[int, float | None], n: int, ask: Callable[..., PageSet]
+    ) -> PageSet:
+        asked, found = self._answers.get(query) or (n, ask(n=n))
+        if n > asked and len(found) == asked:
+            asked = max(n, bounds.ASKED_AGAIN * asked)
+            found = ask(n=asked)
+        self._answers[query] = asked, found
+        return pageset.take(found, slice(0, n))
 
 
 class Candidates:
@@ -37,7 +84,7 @@ class Candidates:
     def __init__(
         self, inputs: Inputs, min_residency_s: float, notes: Counter[str], fair: Fairness | None
     ) -> None:
-        self._inputs = inputs
+        self._inputs, self._heat = inputs, DecisionHeat(inputs.heat)
         self._min_residency_s = min_residency_s
         self._notes = notes
         self._fair = fair
@@ -69,7 +116,7 @@ class Candidates:
 
         `space`: free bytes of the tier that may be filled. Heat does not sort the others.
         """
-        heat, apart = self._inputs.heat, self._inputs.exchanged
+        heat, apart = self._heat, self._inputs.exchanged
         fits = min(count, space // PAGE_SIZE)
 
         def ask(among: BoolArray | None) -> list[PageSet]:
@@ -97,7 +144,7 @@ class Candidates:
 
     def least_heat(self, tier: Tier) -> float:
         """A lower bound of the heat of the tier's pages; infinite if none is tracked."""
-        return min((self._inputs.heat.least(node) for node in tier.nodes), default=math.inf)
+        return min((self._heat.least(node) for node in tier.nodes), default=math.inf)
 
     def entering(self, tier: Tier, count: int, least: float) -> tuple[PageSet, PageSet]:
         """(promotable pages that caps admit, pages that caps reject)."""
@@ -120,7 +167,7 @@ class Candidates:
         wanted = count + self._in_plan
 
         def ask(among: BoolArray | None) -> list[PageSet]:
-            answers = [self._inputs.heat.coldest(node, wanted, among) for node in nodes]
+            answers = [self._heat.coldest(node, wanted, among) for node in nodes]
             self.more = any(len(answer) == wanted for answer in answers)
             return answers
 
@@ -149,9 +196,7 @@ class Candidates:
 
     def _hotter(self, tier: Tier, count: int, least: float) -> Ask:
         nodes = self._below(tier)
-        return lambda among: [
-            self._inputs.heat.hottest(node, count, least, among) for node in nodes
-        ]
+        return lambda among: [self._heat.hottest(node, count, least, among) for node in nodes]
 
     def _below(self, tier: Tier) -> list[int]:
         """Nodes whose pages are promoted into the tier."""

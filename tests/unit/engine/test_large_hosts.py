@@ -17,6 +17,7 @@ from tierd.hotness.table import HeatTable
 from tierd.migration import origins as origins_module
 from tierd.migration.origins import ROW, Origins
 from tierd.observe.tick_record import TickRecord
+from tierd.policy.candidates import DecisionHeat
 from tierd.workloads.extents import Extents
 
 CAPACITY = 400_000
@@ -73,7 +74,25 @@ def test_a_table_that_grows_takes_hardly_more_than_the_larger_one() -> None:
     grown = table.stats().memory_bytes - size
     assert grown > 16 << 20
     # Two tables at a time would take as much as the smaller one more.
-    assert rss_bytes()[1] - begun < grown + size // 4
+    assert rss_bytes()[1] - begun < grown + size // 2
+
+
+def test_a_decision_that_asks_for_more_of_the_same_asks_heat_twice() -> None:
+    table = HeatTable(capacity_pages=CAPACITY, half_life_s=5.0)
+    for heat in range(1, 9):
+        page = np.arange(heat * 1000, heat * 1000 + 1000, dtype=np.uint64)
+        ingest(table, page, heat)
+        table.place(page, np.zeros(1000, np.int16), np.zeros(1000, np.uint8), insert_on=())
+    view = DecisionHeat(table)
+    before = table.stats().compared
+    hottest = [view.hottest(0, n, 2.0) for n in (10, 40, 200, 320)]
+    coldest = [view.coldest(0, n) for n in (10, 40, 200, 320)]
+    four = table.stats().compared - before
+    for n, hot, cold in zip((10, 40, 200, 320), hottest, coldest, strict=True):
+        assert np.array_equal(hot.page, table.hottest(0, n, 2.0).page)
+        assert np.array_equal(cold.page, table.coldest(0, n).page)
+    eight = table.stats().compared - before - four
+    assert four <= 0.6 * eight
 
 
 def report(page: Any) -> MigrationResult:
