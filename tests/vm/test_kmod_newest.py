@@ -3,7 +3,7 @@
 
 `kmod/kernels.sh` unpacks the kernel and its headers under build/kernels; nothing is installed but a
 link to its modules while it runs. No emulated processor has INVPCID, by which the module flushes
-the TLB there, so that scans have no sampling interval: checks that need one cannot run. All of these
+the TLB there, so that scans have no sampling interval: checks that need one cannot run. These
 are for `make soak`.
 """
 
