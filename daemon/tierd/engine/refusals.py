@@ -234,18 +234,9 @@ class Refusals:
         return {fate.name.lower(): count for fate, count in found.items()}
 
     def spans(self) -> list[tuple[int, int]]:
-        """Mappings that are left alone, as page keys [start, end), ascending.
-
-        Of one whose retry has begun, all but the 2 MiB that are tried.
-        """
-        found = []
-        for row in self._mappings.rows[self._mappings.rows["until_ns"] > 0]:
-            start, end, block = int(row["start"]), int(row["end"]), int(_block(row["probe"]))
-            if not row["probing"]:
-                block = end
-            parts = (start, min(block, end)), (max(start, block + HUGE_PAGES), end)
-            found += [(low, high) for low, high in parts if low < high]
-        return found
+        """Mappings that are left alone, as page keys [start, end), ascending."""
+        held = self._mappings.rows[self._mappings.rows["until_ns"] > 0]
+        return list(zip(held["start"].tolist(), held["end"].tolist(), strict=True))
 
     def as_json(self) -> dict[str, Any]:
         """For `tierd status`."""

@@ -76,7 +76,6 @@ class Tick:
         )
         self.totals.tell_refusals = self._tell_refusals
         components.tracking.left_alone = self._left_alone
-        components.tracking.refusing = self.refusals.spans
         self.account = StandingAccount()
         self.totals.tell_account = self.account.as_json
         components.tracking.on_forgotten = self._forget

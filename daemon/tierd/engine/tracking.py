@@ -71,8 +71,6 @@ class Tracking:
         self._unseen: frozenset[int] = frozenset()
         self.left_alone: Callable[[], list[tuple[int, int]]] = list
         """Tells which page keys [start, end) the fast path shall not move, ascending."""
-        self.refusing: Callable[[], list[tuple[int, int]]] = list
-        """Tells which of these are mappings that refuse, whose accesses nobody need watch."""
         self.on_forgotten: Callable[[int], None] = lambda number: None
         """Called with the number of each target that ended, which may be another's afterwards."""
 
@@ -320,12 +318,8 @@ class Tracking:
         return self._pages.get(number, TargetPages()).mappings
 
     def watched(self) -> list[WatchedTarget]:
-        """The monitoring targets of sources, without mappings that refuse to move."""
+        """The monitoring targets of sources."""
         result = []
-        refusing: dict[int, list[tuple[int, int]]] = {}
-        for start, end in self.refusing():
-            number, base = start >> VPN_BITS, start >> VPN_BITS << VPN_BITS
-            refusing.setdefault(number, []).append((start - base, end - base))
         for number, target in self.registry.targets.items():
             pages = self._pages.get(number)
             if pages is None or not pages.ranges or target.pid in self._silent:
@@ -338,11 +332,7 @@ class Tracking:
             ):
                 made_of = (pages.ranges, pages.walked, pages.extents.complete)
                 pages.shown, pages.shown_of = watched(*made_of), made_of
-            shown = pages.shown
-            if gone := refusing.get(number):
-                kept = without([(part.start, part.end) for part in shown], gone)
-                shown = tuple(WatchedRange(*part) for part in kept)
-            result.append(WatchedTarget(number, target.pid, shown))
+            result.append(WatchedTarget(number, target.pid, pages.shown))
         return result
 
     def spans(self) -> list[tuple[int, int]]:

@@ -316,19 +316,6 @@ def test_of_a_part_that_nobody_plans_all_is_tried():
     assert len(host.heat.hottest(1, 16 * MIB)) == 16 * MIB
 
 
-def test_of_a_mapping_that_is_tried_again_the_part_is_not_among_those_that_are_left_alone():
-    host = Host(Tenant(1, 16 * MIB, 40.0))
-    keys = host.tenants[1].keys
-    start, end = int(keys[0]), int(keys[-1]) + 1
-    refused = keys[1024 : 1024 + 2 * PACING.few_pages]
-    host.refusals.see(report(refused, Fate.BUSY, 1), host.now)
-    assert host.refusals.spans() == [(start, end)]
-    host.refusals.release(host.now + BUSY_NS)
-    assert host.refusals.spans() == [(start, start + 1024), (start + 1536, end)]
-    host.refusals.release(host.now + 2 * BUSY_NS)
-    assert host.refusals.spans() == []
-
-
 def test_a_part_that_moves_lets_all_of_its_mapping_move():
     host = Host(Tenant(1, 16 * MIB, 40.0))
     keys = host.tenants[1].keys

@@ -12,7 +12,6 @@ import pytest
 from tierd.config.model import TargetsConfig
 from tierd.core import bounds
 from tierd.core.access import WatchedRange
-from tierd.core.pagekey import VPN_BITS
 from tierd.engine.tracking import Tracking
 from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.mappings import MovableRanges
@@ -273,15 +272,3 @@ def test_what_is_watched_is_the_same_object_while_nothing_changed(followed: Foll
     followed.registry.acts()
     followed.tracking.refresh(2 * SECOND)
     assert followed.tracking.watched()[0].ranges is not first
-
-
-def test_mappings_that_refuse_are_not_watched(followed: Followed):
-    """What their accesses tell is of no use while they are left alone, and costs scans and time."""
-    followed.maps.found = MovableRanges((WatchedRange(0, 100), WatchedRange(200, 900)), {})
-    followed.tracking.refresh(SECOND)
-    followed.tracking.refusing = lambda: [(50, 100), (300, 400), (1 << VPN_BITS, 2 << VPN_BITS)]
-    (watched,) = followed.tracking.watched()
-    assert [(each.start, each.end) for each in watched.ranges] == [(0, 50), (200, 300), (400, 900)]
-    followed.tracking.refusing = list
-    (watched,) = followed.tracking.watched()
-    assert [(each.start, each.end) for each in watched.ranges] == [(0, 100), (200, 900)]
