@@ -148,7 +148,7 @@ command -v sparse >/dev/null || die "needs sparse, which root can install"
 make_compiler
 [ $# -eq 0 ] || suites=("$@")
 for suite in "${suites[@]}"; do
-    folder=$build/$suite
+    folder=$build/$suite${KERNEL_IMAGES:+-boot}
     export suite folder
     mkdir -p "$folder"
     read_lists

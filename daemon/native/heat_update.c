@@ -126,8 +126,10 @@ static inline void fetch(const struct tierd_heat *heat, uint64_t page)
 void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
 		      const uint8_t *order, size_t n, const uint8_t *insert_on)
 {
-	for (int i = 0; i < 256; i++)
-		heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
+	/* Who tracks no cold pages says nothing of what is evicted last. */
+	if (memchr(insert_on, 1, TIERD_NODE_MAX + 1) != NULL)
+		for (int i = 0; i < 256; i++)
+			heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
 	/* An eighth of a table stays for others: those that are to be promoted are among them. */
 	heat->nothing_to_evict =
 	    table_kept(heat) >= heat->stats.capacity - heat->stats.capacity / 8;
@@ -148,7 +150,7 @@ void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16
 				table_remove(heat, slot);
 			continue;
 		}
-		place(heat, key, on, order[i], heat->keep_node[on]);
+		place(heat, key, on, order[i], on <= TIERD_NODE_MAX && insert_on[on] != 0);
 	}
 }
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tierd_gpu.links import HOST, F64Array
 from tierd_gpu.placed import PlacedChunks
 from tierd_gpu.predict import Predictor
-from tierd_gpu.tuning import USE
+from tierd_gpu.tuning import PLAN, USE
 from tierd_gpu.wire import MOVE, StateFlag
 
 BoolArray = npt.NDArray[np.bool_]
@@ -210,7 +210,7 @@ class Tenant:
         self.brought = 0
         took, self.told_ns = time_ns[-1] - self.told_ns, float(time_ns[-1])
         again = np.count_nonzero(self.last_ns[chunk])
-        if again:
+        if again and took < PLAN.horizon_ns:  # A longer time is a pause of the program.
             each = max(0.0, took - waited_ns) / len(chunk)
             weight = min(1.0, again / USE.kernel_uses)
             self.kernel_ns += weight * (each - self.kernel_ns)

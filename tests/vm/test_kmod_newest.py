@@ -42,19 +42,18 @@ def image() -> Iterator[Path]:
     """The kernel's image, with its modules where programs look for them, and tierd's built."""
     command = [str(ROOT / "kmod/kernels.sh"), SUITE]
     subprocess.run(command, env={**os.environ, "KERNEL_IMAGES": "1"}, check=True)
-    folder = ROOT / "build/kernels" / SUITE
+    folder = ROOT / "build/kernels" / f"{SUITE}-boot"
     (found,) = folder.glob("root/usr/lib/modules/*/vmlinuz")
     release, link = found.parent.name, MODULES / found.parent.name
     subprocess.run(["depmod", "--basedir", str(folder / "root/usr"), release], check=True)
     shutil.copytree(folder / "module", ROOT / "build/kmod" / release, dirs_exist_ok=True)
-    made = not link.exists()
-    if made:
-        link.symlink_to(found.parent)
+    if link.is_symlink():  # of a run that was ended
+        link.unlink()
+    link.symlink_to(found.parent)
     try:
         yield link / "vmlinuz"
     finally:
-        if made:
-            link.unlink()
+        link.unlink()
 
 
 @pytest.fixture(scope="module")

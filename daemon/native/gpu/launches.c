@@ -24,6 +24,7 @@ struct tg_launches {
 	struct waiting waiting[TG_WAITING];
 	uint32_t head, count;
 	struct mark mark[TG_MARKS];
+	bool no_events; /* the driver refused to make one */
 	struct {
 		CUstream stream;
 		uint64_t marked_ns, launched_ns;
@@ -209,9 +210,10 @@ static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64
 	int capturing = 0;
 
 	for (uint32_t i = 0; i < TG_MARKS; i++)
-		if (!l->mark[i].waiting) {
-			mark = &l->mark[i];
+		if (!l->mark[i].waiting && (l->mark[i].event || !l->no_events)) {
 			unused++;
+			if (!mark || !mark->event)
+				mark = &l->mark[i];
 		}
 	if (c->driver.stream_capturing && c->driver.stream_capturing(stream, &capturing))
 		return; /* another stream captures, and this one would take part in it */
@@ -221,6 +223,7 @@ static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64
 		return;
 	if (!mark->event && c->driver.event_create(&mark->event, CU_EVENT_DISABLE_TIMING)) {
 		mark->event = NULL;
+		l->no_events = true; /* from now on those that there are have to do */
 		return;
 	}
 	if (c->driver.event_record(mark->event, stream))

@@ -67,6 +67,8 @@ FIRST_HOT: Final = 1024
 """Hottest pages below a tier that are asked for first; more are, where all of them come in."""
 ASKED_AGAIN: Final = 32
 """Times as many pages that heat is asked for when a decision asks for more of the same."""
+ASKED_AT_ONCE: Final = 65536
+"""... but no more than this, unless more are wanted."""
 EXCHANGES: Final = 96
 """Exchanges that one decision of the policy `cost` makes."""
 PLACEMENT_ITERATIONS: Final = 16
@@ -156,6 +158,8 @@ READS_NS: Final = 5 * 10**9
 """Time after which no further reading of the same round is begun: a twelfth of the watchdog's."""
 READERS: Final = 16
 """Readings that are late at a time, each of which takes a thread; then no more are begun."""
+UNANSWERED: Final = -(1 << 15)
+"""In place of a page's node: its process does not answer for now."""
 PROC_BYTES: Final = 16384
 """Bytes that one read of a process's file asks for; stat, status and cgroup are far smaller."""
 MAPS_BYTES: Final = 128 << 20

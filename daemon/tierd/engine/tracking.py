@@ -20,7 +20,7 @@ from tierd.config.model import TargetsConfig
 from tierd.config.rules import RuleConfig
 from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
-from tierd.core.errors import TargetGoneError
+from tierd.core.errors import NotAnsweringError, TargetGoneError
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import U8Array
 from tierd.core.pagekey import VPN_BITS, BoolArray, I16Array, U64Array, make_keys, target_of, vpn_of
@@ -288,30 +288,48 @@ class Tracking:
         keys = self._heat.unplaced(max_pages, least)
         if not len(keys):
             return 0
-        for number, own, node, order in self._queried(keys):
+        for number, own, answer in self._queried(keys):
+            if answer is None:
+                continue
+            node, order = answer
             vpn = vpn_of(keys[own])
             head = vpn & ~((np.uint64(1) << order.astype(np.uint64)) - np.uint64(1))
             self._heat.place(make_keys(number, head), node, order, insert_on=())
         return len(keys)
 
     def where(self, keys: U64Array) -> tuple[I16Array, U8Array]:
-        """Nodes of pages, int16[n], below 0 for those that are gone, and orders, uint8[n]."""
+        """Nodes of pages, int16[n], and orders, uint8[n].
+
+        The node of those that are gone is below 0, and `bounds.UNANSWERED` of those that nobody
+        knows of.
+        """
         nodes, orders = np.full(len(keys), -1, np.int16), np.zeros(len(keys), np.uint8)
-        for _, own, node, order in self._queried(keys):
-            nodes[own], orders[own] = node, order
+        for _, own, answer in self._queried(keys):
+            nodes[own], orders[own] = answer or (bounds.UNANSWERED, 0)
         return nodes, orders
 
-    def _queried(self, keys: U64Array) -> Iterator[tuple[int, BoolArray, I16Array, U8Array]]:
-        """Target numbers, which keys are theirs, and the nodes and orders of these."""
+    def _queried(
+        self, keys: U64Array
+    ) -> Iterator[tuple[int, BoolArray, tuple[I16Array, U8Array] | None]]:
+        """Target numbers, in turns, which keys are theirs, and the nodes and orders of these.
+
+        None for a process that does not answer.
+        """
         numbers = target_of(keys)
-        for number in np.flatnonzero(np.bincount(numbers.astype(np.intp))).tolist():
+        asked = np.flatnonzero(np.bincount(numbers.astype(np.intp))).tolist()
+        first = self._turn % max(1, len(asked))
+        for number in asked[first:] + asked[:first]:
             target = self.registry.targets.get(number)
             if target is None:
                 continue
             own = numbers == number
             with contextlib.suppress(TargetGoneError):
                 query = partial(self._scanner.query, target.pid, vpn_of(keys[own]))
-                yield number, own, *self.reads.one(target.pid, None, query)
+                try:
+                    answer = self.reads.one(target.pid, None, query)
+                except NotAnsweringError:
+                    answer = None
+                yield number, own, answer
 
     def mappings(self, number: int) -> U64Array:
         """Pages [start, end) of a target's movable mappings, uint64[n, 2], ascending."""

@@ -148,7 +148,9 @@ class Undo:
         joined = rows["order"] < order
         there = (node == rows["node"]) & (rows["order"] == order)
         self._leave("part_of_huge", rows[joined])
-        self._leave("gone", rows[~joined & (node < 0)])
+        if (node == bounds.UNANSWERED).any():
+            self._again.append(rows[node == bounds.UNANSWERED])
+        self._leave("gone", rows[~joined & (node < 0) & (node != bounds.UNANSWERED)])
         self._leave("moved_by_others", rows[~joined & ~split & ~there & (node >= 0)])
         found: RowArray = rows[there]
         return found

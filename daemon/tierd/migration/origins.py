@@ -80,7 +80,7 @@ class Origins:
         """The same, of which none is known afterwards."""
         rows = self.folios()
         for part in self._parts:
-            part.rows = part.rows[:0]
+            part.rows = np.empty(0, ROW)
         return rows
 
     def restore(self, rows: RowArray) -> None:
@@ -140,7 +140,7 @@ class _Part:
     def add(self, rows: RowArray) -> None:
         """These moved."""
         if len(rows):
-            self.new.append(rows)
+            self.new.append(rows.copy())  # not a view, which would keep those of all parts
             self.new_rows += len(rows)
 
     @property

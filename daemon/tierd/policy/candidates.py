@@ -66,7 +66,7 @@ class DecisionHeat:
     ) -> PageSet:
         asked, found = self._answers.get(query) or (n, ask(n=n))
         if n > asked and len(found) == asked:
-            asked = max(n, bounds.ASKED_AGAIN * asked)
+            asked = max(n, min(bounds.ASKED_AGAIN * asked, bounds.ASKED_AT_ONCE))
             found = ask(n=asked)
         self._answers[query] = asked, found
         return pageset.take(found, slice(0, n))

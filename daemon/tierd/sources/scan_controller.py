@@ -161,7 +161,7 @@ class ScanController:
     @property
     def period_us(self) -> int:
         """Least time between two scans now."""
-        if not self._learning:
+        if not (self._learning or self._joining):
             return self._rested_us
         slower = 1 if self._alone else SCAN.beside_factor
         wanted = SCAN.warmup_speed * self.sampling_interval_us
@@ -198,7 +198,7 @@ class ScanController:
     @property
     def _learning(self) -> bool:
         # The absence of a page from the reports says nothing yet.
-        return self._teaches or self.rounds < SCAN.known_scans or self._joining
+        return self._teaches or self.rounds < SCAN.known_scans
 
     @property
     def _joining(self) -> bool:
@@ -206,7 +206,7 @@ class ScanController:
         if not self._alone:
             return False
         new = [target for target, each in self._rounds.items() if each < SCAN.warmup_scans]
-        pages = sum(self._round_pages[target] for target in new)
+        pages = sum(self._round_pages.get(target, 0) for target in new)
         total = sum(self._round_pages.values())
         return pages >= max(PACING.few_pages, total // PHASE.min_pages_divisor)
 

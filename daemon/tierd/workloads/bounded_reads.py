@@ -105,11 +105,11 @@ class BoundedReads:
         limit: most reads that are late at a time; with so many, none is made.
         round_s: of the reads that are asked for together, those are made that begin within so long,
             so that many slow ones do not stop the loop. The others are refused, and come first when
-            they are asked for again. From a `start_round` to the next, single reads have so long
-            together.
+            they are asked for again. Single reads that have to be waited for have so long together
+            from one `start_round` to the next.
 
     Attributes:
-        given_up: reads that had no answer in time, since the start.
+        given_up: reads that had no answer in time, or no time left, since the start.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BoundedReads:
             self._reader, self._cpu_ns = None, self.cpu_ns
 
     def start_round(self) -> None:
-        """A round begins: those who make single reads do so in rounds."""
+        """Single reads that have to be waited for have `round_s` from now to the next call."""
         self._left_s = self._round_s
 
     def one(self, pid: int, key: Hashable, function: Callable[[], Any]) -> Any:
@@ -164,10 +164,12 @@ class BoundedReads:
                 single reads of this round took too long.
         """
         if self._left_s <= 0:
+            self.given_up += 1
             raise _refusal(pid, "others were slow")
         begun_s = time.monotonic()
         (answer,) = self.each([Read(pid, key, function)])
-        self._left_s -= time.monotonic() - begun_s
+        if (took_s := time.monotonic() - begun_s) > self._wait_s:
+            self._left_s -= took_s
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -118,6 +118,19 @@ def test_what_others_moved_stays_and_what_is_gone_is_not_asked_for() -> None:
     assert dict(host.undo.left_alone) == {"moved_by_others": 1, "gone": 1}
 
 
+def test_pages_of_a_process_that_does_not_answer_are_tried_again_and_known_still() -> None:
+    host = Host()
+    low = 3 * HUGE_PAGES
+    host.move(low, 0)
+    host.node[low] = bounds.UNANSWERED
+    host.put_back()
+    assert dict(host.undo.left_alone) == {"not_moved": 1}
+    host.node[low] = 0
+    host.put_back()
+    assert host.node[low] == 1
+    assert not host.undo.left_alone
+
+
 def test_a_page_that_became_part_of_a_folio_stays() -> None:
     host = Host()
     host.move(3 * HUGE_PAGES + 5, 0)
