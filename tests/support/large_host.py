@@ -30,6 +30,7 @@ from fake_proc import FakeEvents, FakeProc
 from fakering import FakeRing
 
 from tierd._native import ffi, lib
+from tierd.config.model import heat_bytes
 from tierd.config.whole import loads
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import HUGE_PAGES, PAGE_SIZE, VPN_BITS, target_of, vpn_of
@@ -372,7 +373,7 @@ class LargeHost:
         self.fresh: dict[int, int] = {}
         self.config = loads(
             f'[targets]\nlimit = {max(targets, 256)}\nmin_rss = "1MiB"\n{settings}\n'
-            f'[heat]\nmemory = "{self.heat_bytes()}B"\n'
+            f'[heat]\nmemory = "{self.heat_memory()}B"\n'
         )
         capacity = int(pages * FAST_FRACTION), int(pages * HOST_FACTOR)
         self._capacity = np.array(capacity, np.int64)
@@ -382,9 +383,9 @@ class LargeHost:
         self._make_files(folder, targets)
         self.scanner = Scanner(self)
 
-    def heat_bytes(self) -> int:
+    def heat_memory(self) -> int:
         """By the formula of the service, on a host of this size."""
-        return build.heat_bytes(loads(""), int(self.pages * HOST_FACTOR) * PAGE_SIZE)
+        return heat_bytes(loads(""), int(self.pages * HOST_FACTOR) * PAGE_SIZE)
 
     # ------------------------------------------------------------- processes
 

@@ -19,8 +19,7 @@ from typing import Any
 import guest_kmod as lab
 import guest_kmod_service as services
 
-from tierd.config.model import Config
-from tierd.engine.build import heat_bytes
+from tierd.config.model import Config, heat_bytes
 
 TOUCHER = """
 import mmap, sys, time

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tierd.config.files import DEFAULT_PATH
-from tierd.config.model import Config
+from tierd.config.model import Config, heat_bytes
 from tierd.config.whole import as_table, differences, dumps, load, loads, schema, toml_value
 from tierd.core.errors import ExitCode
 
@@ -72,8 +72,6 @@ def _shown(found: Config) -> str:
     text = dumps(found)
     if found.heat.memory_bytes is not None:
         return text
-    from tierd.engine.build import heat_bytes  # needs what the other actions do not
-
     mib = heat_bytes(found) >> 20
     comment = f"# memory: a 2048th of the host's, 64MiB at least: {mib}MiB on this host"
     return text.replace("[heat]\n", f"[heat]\n{comment}\n", 1)

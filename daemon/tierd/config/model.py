@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +25,7 @@ from tierd.config.schema import (
 from tierd.config.serving import ControlConfig, GpuConfig, MetricsConfig, MigrationTracingConfig
 from tierd.config.values import FLAG, duration, join, number, rate, share, size, text
 from tierd.config.watching import SourcesConfig
+from tierd.core import bounds
 from tierd.core.bounds import MAX_TARGETS
 from tierd.core.errors import ConfigError
 from tierd.core.overrides import GPU_NODES, NodeOverride, TierOverride, TopologyOverrides
@@ -357,3 +359,17 @@ class Config:
 
 ROOT = Section(Config)
 """The kind of the whole file."""
+
+
+def heat_bytes(config: Config, host_bytes: int | None = None) -> int:
+    """What the heat table may take, of the host's memory where the configuration does not say.
+
+    Args:
+        host_bytes: None for this host.
+    """
+    if config.heat.memory_bytes is not None:
+        return config.heat.memory_bytes
+    if host_bytes is None:
+        host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    wanted = max(bounds.HEAT_LEAST_BYTES, int(host_bytes * bounds.HEAT_FRACTION))
+    return min(wanted, bounds.HEAT_MOST_BYTES)

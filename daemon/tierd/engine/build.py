@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tierd import topology
-from tierd.config.model import Config
+from tierd.config.model import Config, heat_bytes
 from tierd.core import bounds
 from tierd.core.access import AccessSource
 from tierd.core.tiermap import Measured, TierMap
@@ -133,20 +132,6 @@ def make_fast_path(
         open_ring=open_ring,
         root=root,
     )
-
-
-def heat_bytes(config: Config, host_bytes: int | None = None) -> int:
-    """What the heat table may take, of the host's memory where the configuration does not say.
-
-    Args:
-        host_bytes: None for this host.
-    """
-    if config.heat.memory_bytes is not None:
-        return config.heat.memory_bytes
-    if host_bytes is None:
-        host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    wanted = max(bounds.HEAT_LEAST_BYTES, int(host_bytes * bounds.HEAT_FRACTION))
-    return min(wanted, bounds.HEAT_MOST_BYTES)
 
 
 def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:

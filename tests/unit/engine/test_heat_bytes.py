@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tierd.cli import main
+from tierd.config.model import heat_bytes
 from tierd.config.whole import loads
 from tierd.core import bounds
-from tierd.engine.build import heat_bytes, make_heat
+from tierd.engine.build import make_heat
 
 GIB = 1 << 30
 
