@@ -134,6 +134,8 @@ class Tenant:
         """Chunks sent home since the last report of uses."""
         self.told_ns = 0.0
         """When the last use was."""
+        self.was_long = False
+        """Whether the time between the last two reports of uses was that of a pause."""
         self.kernel_ns = 0.0
         """Time that kernels take for a use, without waiting for links, smoothed."""
 
@@ -210,7 +212,10 @@ class Tenant:
         self.brought = 0
         took, self.told_ns = time_ns[-1] - self.told_ns, float(time_ns[-1])
         again = np.count_nonzero(self.last_ns[chunk])
-        if again and took < PLAN.horizon_ns:  # A longer time is a pause of the program.
+        # A long time between two reports is a pause of the program; two of them are long kernels.
+        is_long = bool(took >= PLAN.horizon_ns)
+        paused, self.was_long = is_long and not self.was_long, is_long
+        if again and not paused:
             each = max(0.0, took - waited_ns) / len(chunk)
             weight = min(1.0, again / USE.kernel_uses)
             self.kernel_ns += weight * (each - self.kernel_ns)

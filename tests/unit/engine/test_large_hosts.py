@@ -95,6 +95,26 @@ def test_a_decision_that_asks_for_more_of_the_same_asks_heat_twice() -> None:
     assert four <= 0.6 * eight
 
 
+def test_a_decision_asks_heat_for_no_more_than_a_bound_beyond_what_it_wants() -> None:
+    table, asked = HeatTable(capacity_pages=CAPACITY, half_life_s=5.0), []
+    page = np.arange(1, 200_001, dtype=np.uint64)
+    ingest(table, page, 4)
+    table.place(page, np.zeros(len(page), np.int16), np.zeros(len(page), np.uint8), insert_on=())
+
+    class Asked:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(table, name)
+
+        def coldest(self, node: int, n: int) -> Any:
+            asked.append(n)
+            return table.coldest(node, n)
+
+    view = DecisionHeat(Asked())  # type: ignore[arg-type]
+    for n in (bounds.FIRST_HOT, 32_768, 40_000, 70_000):
+        assert len(view.coldest(0, n)) == n
+    assert asked == [bounds.FIRST_HOT, 32_768, bounds.ASKED_AT_ONCE, 70_000]
+
+
 def report(page: Any) -> MigrationResult:
     n = len(page)
     plan = MigrationPlan(

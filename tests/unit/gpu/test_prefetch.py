@@ -61,6 +61,24 @@ def test_what_is_used_in_place_comes_home_while_the_moves_fit_beside_the_kernels
     assert fetched(host) == list(range(AT_HOME, AT_HOME + count))
 
 
+def test_a_pause_of_the_program_is_no_time_of_its_kernels() -> None:
+    host = borrower()
+    for _ in range(4):
+        use(host, list(range(CHUNKS)), 80_000)
+    host.now += 10 * 10**9
+    use(host, list(range(CHUNKS)), 80_000)
+    use(host, list(range(AT_HOME)), 80_000)
+    assert fetched(host) == []
+
+
+def test_kernels_that_are_longer_than_a_pause_are_known_by_the_second_report() -> None:
+    host = borrower()
+    for _ in range(4):
+        use(host, list(range(CHUNKS)), 1_000_000)
+    use(host, list(range(AT_HOME)), 1_000_000)
+    assert len(fetched(host)) == MOST
+
+
 def test_no_more_comes_home_before_the_program_is_known_to_have_gone_on() -> None:
     host = borrower()
     for _ in range(4):

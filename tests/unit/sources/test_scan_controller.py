@@ -259,6 +259,15 @@ def test_a_process_that_comes_is_scanned_at_warm_up_speed_and_others_are_not_lea
     assert (made.learning_ns, made.period_us) == (0, 800_000)
 
 
+def test_a_process_that_comes_does_not_end_the_patience_of_the_sampling_interval() -> None:
+    made = after_warmup()
+    for rounds in range(1, SCAN.warmup_scans - 1):
+        share = 0.9 if rounds == SCAN.known_scans + 2 else 0.3  # one scan that finds too much
+        both = {1: stats(20 + rounds, share, pages=10_000), 2: stats(rounds, share, pages=200)}
+        made.take(both, 0)
+        assert made.sampling_interval_us == 0
+
+
 def test_small_processes_that_come_are_known_after_a_few_scans_only() -> None:
     made = after_warmup()
     made.take({1: stats(20, 0.3, pages=10_000), 2: stats(0, 0.3, pages=0)}, 0)
