@@ -193,7 +193,9 @@ def test_pages_are_inserted_cold_only_where_wanted() -> None:
     assert one.coldest(0, 5).heat.tolist() == [0.0]
 
 
-def test_a_full_table_keeps_hot_pages_and_those_of_wanted_nodes() -> None:
+@pytest.mark.parametrize("locates", [False, True])
+def test_a_full_table_keeps_hot_pages_and_those_of_wanted_nodes(locates: bool) -> None:
+    """Also where places come in between of pages that are looked up only, as in each tick."""
     one = table(capacity=1000)
     fast = T + np.arange(300, dtype=np.uint64)
     hot = T + np.arange(1000, 1200, dtype=np.uint64)
@@ -201,6 +203,8 @@ def test_a_full_table_keeps_hot_pages_and_those_of_wanted_nodes() -> None:
     one.ingest(batch(hot, 100.0))
     for step in range(20):
         low = 10_000 + 500 * step
+        if locates:
+            place(one, hot, 1, insert_on=())
         one.ingest(batch(T + np.arange(low, low + 500, dtype=np.uint64), 1.0))
     stats = one.stats()
     assert stats.tracked <= 1000
