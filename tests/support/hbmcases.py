@@ -70,7 +70,8 @@ class Case:
 
 
 SPOTS_BYTES = 96 * MIB
-SPOTS_SWEEPS = "550"
+SPOTS_SWEEPS = "900"
+"""A surprise, as its own moves may be, has the policy wait for three seconds."""
 
 
 def spots(lab: HbmLab) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any)
     """Others leave so little DRAM that for most of what comes in something must leave."""
     short = ["--others-leave", "130MiB", "--leave-free", "50M"]
     quota = f"policy.promotion_rate_limit_bytes_per_s={SMALL_QUOTA}"
-    told = run(vm, "--seconds", "30", "--move-after", "11", *short, *SMALL, RESTLESS, quota)
+    told = run(vm, "--seconds", "32.5", "--move-after", "11", *short, *SMALL, quota)
     log, hot = told["log"], told["hot_pages"]
     assert min(told[each]["final"] for each in ("first", "move_1", "move_2")) >= 0.9
     # The record is whole, and the shortage real: for half a set and more, others had to leave.
@@ -91,8 +91,10 @@ def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any)
     assert log["promoted"] > 2.5 * hot
     assert log["demoted"] > 0.5 * hot
     assert log["bounced"] == told["totals"]["ping_pong_pages"]
-    # 0.4 to 1.2 % in five runs, most on a busy host.
+    # Some that become hot where they are leave before that is known: 0 to 0.6 % in eight runs.
     assert log["bounced"] < 0.02 * log["promoted"]
+    # What came in stays, for the migration cooldown at least.
+    assert log["left_soon"] == 0
     # It binds, and holds in each second, wherever that begins; also with the ticks' promotions.
     assert 0.8 * SMALL_QUOTA < log["native_most_in_a_second"] <= SMALL_QUOTA
     assert log["most_in_a_second"] <= SMALL_QUOTA
