@@ -86,14 +86,29 @@ def test_busy_memory_raises_the_hot_share() -> None:
 
 
 def test_ping_pong_lowers_the_hot_share() -> None:
-    moved = Moved(promoted_pages=100, ping_pong_pages=50, promoted_bytes=0, seconds=1.0)
+    moved = Moved(promoted_pages=1000, ping_pong_pages=500, promoted_bytes=0, seconds=1.0)
     decision = decide(first_state(SETTINGS, 1), profile((7, 1000)), moved, SETTINGS)
     assert decision.state.p == pytest.approx(SETTINGS.p_init / 1.5**2)
 
 
-def test_ping_pong_without_a_promotion_is_whole() -> None:
+def test_a_few_pages_that_come_back_lower_no_share_that_admits_many() -> None:
+    """In a quiet period all that moves may be ping-pong, and say nothing of p."""
+    few = Moved(promoted_pages=3, ping_pong_pages=3, promoted_bytes=0, seconds=1.0)
+    seen = profile((7, 1000))
+    admitted = SETTINGS.p_init * int(seen.histogram.sum())
+    assert admitted > 500
+    quiet = decide(first_state(SETTINGS, 1), seen, few, SETTINGS)
+    assert quiet.state.p == pytest.approx(SETTINGS.p_init / (1 + 3 / admitted) ** 2)
+    # More than the share admits count in full.
+    many = Moved(promoted_pages=3, ping_pong_pages=600, promoted_bytes=0, seconds=1.0)
+    busy = decide(first_state(SETTINGS, 1), seen, many, SETTINGS)
+    assert busy.state.p == pytest.approx(SETTINGS.p_init / 4)
+
+
+def test_ping_pong_without_a_promotion_is_of_what_the_share_admits() -> None:
     moved = Moved(promoted_pages=0, ping_pong_pages=5, promoted_bytes=0, seconds=1.0)
-    assert moved.ping_pong == 1.0
+    assert moved.ping_pong(4.0) == 1.0
+    assert moved.ping_pong(50.0) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("promoted", "halved"), [(255_999_999, False), (256_000_000, True)])

@@ -170,7 +170,7 @@ class HotnessThresholdController:
             decision.quantile,
             seen.error_bound,
             seen.bandwidth,
-            moved.ping_pong,
+            moved.ping_pong(decision.state.p * int(seen.histogram.sum())),
             decision.over_quota,
             decision.under_error,
             decision.state.boost,
