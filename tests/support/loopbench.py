@@ -60,6 +60,7 @@ cpu_limit = "100%"
 [heat]
 half_life = "100ms"
 """
+HALF_LIFE_S = 0.1
 
 
 def tier_map(*latencies: float) -> TierMap:
@@ -83,6 +84,10 @@ class Heat(ArrayHeat):
 
     def stats(self) -> HeatStats:
         return HeatStats(2, 0, PAGES, 24 * PAGES, self.ingested, 3, 0, 0, {"full": 4})
+
+    @property
+    def half_life_s(self) -> float:
+        return self.half_lives[-1] if self.half_lives else HALF_LIFE_S
 
     def set_half_life(self, half_life_s: float) -> None:
         self.half_lives.append(half_life_s)

@@ -156,7 +156,10 @@ class HeatConfig:
         "64MiB at least.",
     )
     half_life_ns: int = option(
-        duration("100ms", "1h"), "5s", "Time after which an access counts half."
+        duration("100ms", "1h"),
+        "5s",
+        "Time after which an access counts half. Where scans take long, it is three times the time "
+        "between two of them, if that is longer.",
     )
 
 

@@ -3,7 +3,9 @@
 
 A scan adapts its sampling interval to the hot fraction that fits into fast memory, and may not
 exceed a maximum that follows from the age of the phase. Heat counts the accesses that scans can
-see. When the sampling interval changes, heat is scaled by the same factor to stay comparable.
+see. When the sampling interval changes, heat is scaled by the same factor to stay comparable. And
+heat lasts for some scans: where all pages are scanned in 20 s, a half-life of 5 s would order them
+by the time of their last scan.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Mapping
 
 from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
 from tierd.core.tiermap import NodeUsage, TierMap
-from tierd.core.tuning import INTERVAL, VALUE
+from tierd.core.tuning import INTERVAL, SCAN, VALUE
 from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
 from tierd.policy.rule import least_rate
@@ -118,3 +120,14 @@ class SamplingLimits:
         faded = math.log2(times)
         self._heat.fade(faded)
         return faded
+
+    def follow_period(self, source: AccessSource | None, configured_s: float) -> float:
+        """Set heat's half-life, s, to the configured one, or longer where scans take long."""
+        seen = source.seen if isinstance(source, EventDrivenSource) else None
+        scans_s = 0.0 if seen is None else SCAN.half_life_scans * seen.period_s
+        wanted, before = max(configured_s, scans_s), self._heat.half_life_s
+        alike = 1 / INTERVAL.close_factor < wanted / before < INTERVAL.close_factor
+        if wanted != before and not (alike and wanted > configured_s):
+            log.info("event=half_life seconds=%.3g before=%.3g", wanted, before)
+            self._heat.set_half_life(wanted)
+        return self._heat.half_life_s

@@ -105,7 +105,7 @@ class StandingAccount:
         self._wait_ns = ACCOUNT.retry_ns
         self._said = math.nan, math.nan, 0.0
         self._tiers: TierMap | None = None
-        self._half_life_ns = 0
+        self._half_life_s = 0.0
         self.forget()
 
     def forget(self) -> None:
@@ -132,7 +132,7 @@ class StandingAccount:
         """See the class."""
         return self.stands or self._control > 0
 
-    def moved(self, report: MigrationResult, tiers: TierMap, half_life_ns: int) -> None:
+    def moved(self, report: MigrationResult, tiers: TierMap, half_life_s: float) -> None:
         """Take in moves: what they are predicted to save, and what they cost.
 
         Moves between nodes that no card sees are left out.
@@ -140,7 +140,7 @@ class StandingAccount:
         if self._counted and len(report.plan):
             # Summed up once an interval: some hundred reports of few moves come in each.
             self._reports.append(report)
-            self._tiers, self._half_life_ns = tiers, half_life_ns
+            self._tiers, self._half_life_s = tiers, half_life_s
 
     def _sum_up(self) -> None:
         """Take the reports of the interval into its sums.
@@ -174,7 +174,7 @@ class StandingAccount:
             return np.where(told > 0, sums, 0.0)
 
         pages = (np.int64(1) << column("order").astype(np.int64)).astype(np.float64)
-        accesses = pages * column("heat") / heat_of_rate(self._half_life_ns / 1e9)
+        accesses = pages * column("heat") / heat_of_rate(self._half_life_s)
         rates, count = by_way(accesses), by_way(pages)
         self._fell += float((rates * np.subtract.outer(seen, seen)).sum())
         self._saved += float((rates * np.subtract.outer(latency, latency)).sum()) / 1e9

@@ -215,7 +215,7 @@ class Tick:
             self.totals.add_report(between)
             components.tracking.resident_bytes.moved(between)
             self.origins.moved(between)
-            self.account.moved(between, self.tiers, self.config.heat.half_life_ns)
+            self.account.moved(between, self.tiers, components.heat.half_life_s)
             self.decision.spent(components, between)
             self.refusals.see(between, now)
             components.cgroup_pressure.note_moves(between)
@@ -319,7 +319,8 @@ class Tick:
 
     def _knows_enough(self, now: int) -> bool:
         walked = self.components.tracking.all_walked
-        return self.phase_age.gathered(now, self.config.heat.half_life_ns, walked=walked)
+        half_life_ns = int(1e9 * self.components.heat.half_life_s)
+        return self.phase_age.gathered(now, half_life_ns, walked=walked)
 
     def _watch(self, now: int) -> None:
         """Give sources their targets; without a source, pages stay where they are.
@@ -358,6 +359,8 @@ class Tick:
         in_use = components.sources.active
         components.tracking.leave_alone(in_use.unseen if in_use else frozenset())
         self.sampling_limits.follow_unit(active)
+        configured_s = self.config.heat.half_life_ns / 1e9
+        half_life_s = self.sampling_limits.follow_period(active, configured_s)
         if fast_path is not None and fast_path.restart_epoch(now):
             self.phase_age.restart(now)
         scans = components.sources.event_driven
@@ -365,6 +368,7 @@ class Tick:
             None if scans is None else scans.phase_change_ns, batches, now
         )
         if components.loads is not None:
+            components.loads.set_half_life(half_life_s)
             if self._moved:
                 components.loads.forget()
             components.loads.see(batches, components.sources.active)
@@ -403,5 +407,5 @@ class Tick:
             self.undo.carried_out(report)
         else:
             self.origins.moved(report)
-            self.account.moved(report, self.tiers, self.config.heat.half_life_ns)
+            self.account.moved(report, self.tiers, components.heat.half_life_s)
         return report

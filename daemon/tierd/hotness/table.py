@@ -95,6 +95,12 @@ class HeatTable:
         self._lock = threading.Lock()
         self._space = _Buffers(bounds.HEAT_FOLIOS)
         self._limits = np.empty(0, np.int64)
+        self._half_life_s = half_life_s
+
+    @property
+    def half_life_s(self) -> float:
+        """The time in which heat halves, s."""
+        return self._half_life_s
 
     def ingest(self, batch: AccessBatch) -> None:
         """Add a source's batch, and advance time to the batch's.
@@ -130,6 +136,7 @@ class HeatTable:
             result = lib.tierd_heat_set_half_life(self._heat, half_life_s)
         if result != 0:
             raise _error(result, f"{half_life_s=}")
+        self._half_life_s = half_life_s
 
     def place(
         self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]

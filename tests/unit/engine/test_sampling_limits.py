@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from loopbench import ScanningSource, Source
 
-from tierd.core.access import AccessBatch
+from tierd.core.access import AccessBatch, Seen
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,
@@ -78,6 +78,55 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
     assert not limits.follow_unit(other)  # another source begins in its own
     assert heat.lookup(int(page[0])).heat[0] == pytest.approx(64.0, rel=1e-3)
     assert not limits.follow_unit(None)
+
+
+SCAN_S, TICK_S = 20, 0.5
+HOT, WATCHED = 2000, 20_000
+
+
+def hot_found(*, follows: bool) -> float:
+    """Of the pages that heat has for the hottest, the part that is.
+
+    A large host: a scan goes through all pages in `SCAN_S`, some in each tick. A tenth is found
+    in use by each scan, and of the others each seventh, never the same ones.
+    """
+    heat, source = HeatTable(capacity_pages=WATCHED, half_life_s=5.0), ScanningSource("scan")
+    source.seen = Seen(0.24, SCAN_S, SCAN_S)
+    limits, draw = SamplingLimits(heat, resident_bytes(1, 1)), np.random.default_rng(1)
+    rank = draw.permutation(WATCHED)
+    steps = int(SCAN_S / TICK_S)
+    for tick in range(6 * steps):
+        if follows:
+            limits.follow_period(source, 5.0)
+        scanned = np.arange(tick % steps, WATCHED, steps)
+        used = scanned[(rank[scanned] < HOT) | (draw.random(len(scanned)) < 1 / 7)]
+        page, count = used.astype(np.uint64), np.ones(len(used), np.float32)
+        node = np.zeros(len(used), np.int16)
+        when = int(tick * TICK_S * 1e9) + 10**12
+        heat.ingest(AccessBatch(page, count, when, "scan", node=node))
+    hottest = heat.hottest(0, HOT).page.astype(np.int64)
+    assert len(hottest) == HOT
+    return float((rank[hottest] < HOT).mean())
+
+
+def test_where_scans_take_long_heat_tells_how_often_pages_are_used() -> None:
+    assert hot_found(follows=True) > 0.95
+    assert hot_found(follows=False) < 0.7  # it tells when they were scanned
+
+
+def test_heat_lasts_for_some_scans_and_no_shorter_than_configured() -> None:
+    heat, source = HeatTable(capacity_pages=10, half_life_s=5.0), ScanningSource("scan")
+    limits, found = SamplingLimits(heat, resident_bytes(1, 1)), []
+    for period_s in (0.8, 1.6, 10.0, 11.0, 30.0, 1.6):
+        source.seen = Seen(0.1, 0.02, period_s)
+        found.append(limits.follow_period(source, 5.0))
+    # A period that is hardly another one changes nothing.
+    assert found == [5.0, 5.0, 30.0, 30.0, 90.0, 5.0]
+    source.seen = Seen(0.1, 0.02, 1.0)
+    assert limits.follow_period(source, 2.0) == 3.0  # reconfigured
+    source.seen = None
+    assert limits.follow_period(source, 2.0) == 2.0
+    assert limits.follow_period(Source("damon"), 2.0) == 2.0
 
 
 def test_the_interval_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:

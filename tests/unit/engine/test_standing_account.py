@@ -17,7 +17,7 @@ from tierd.engine.standing_account import StandingAccount
 
 PAGES, FAST_PAGES = 4000, 1000
 TIERS = two_tiers((FAST_PAGES, PAGES))
-HALF_LIFE_NS = 5 * 10**9
+HALF_LIFE_S = 5.0
 HEAT_S = 5 / math.log(2)
 PAYS_IN_S = 0.5
 SEEDS = (1, 2, 3)
@@ -91,7 +91,7 @@ class Memory:
         report = MigrationResult(plan, fate, plan.dest, {}, len(page) << 12, 1, 1, 0)
         assert self.card.count is not None
         self.card.count += len(page) * LINES_PER_PAGE
-        self.account.moved(report, TIERS, HALF_LIFE_NS)
+        self.account.moved(report, TIERS, HALF_LIFE_S)
 
 
 def right(memory: Memory) -> F64Array:
@@ -257,7 +257,7 @@ def test_a_folio_counts_as_its_pages_and_moves_that_no_card_sees_do_not_count() 
         heat=np.full(3, HEAT_S, np.float32),
     )
     fate = np.array([Fate.MOVED, Fate.MOVED, Fate.BUSY], np.uint8)
-    account.moved(MigrationResult(plan, fate, plan.dest, {}, 0, 1, 1, 0), TIERS, HALF_LIFE_NS)
+    account.moved(MigrationResult(plan, fate, plan.dest, {}, 0, 1, 1, 0), TIERS, HALF_LIFE_S)
     account._sum_up()
     assert account._fell == pytest.approx(512)
     assert account._copies == account._moves == 512

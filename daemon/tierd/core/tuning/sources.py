@@ -48,6 +48,13 @@ class ScanTuning:
         "The time between two scans doubles so often once the warm-up is over.",
         "trials.md: 800 ms between two scans instead of 400 ms was kept",
     )
+    half_life_scans: float = tuned(
+        3.0,
+        "scans",
+        "Heat's half-life is at least so many times the time between two scans of a page.",
+        "tests/unit/engine/test_sampling_limits.py: 20 s between two scans and 5 s of half-life"
+        " told when a page was scanned, not how often it is used",
+    )
     idle_scans: int = tuned(
         20, "scans", "So many scans that find nothing accessed do not count as warm-up."
     )
