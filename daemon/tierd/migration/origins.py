@@ -42,6 +42,8 @@ class Origins:
         self._turn = 0
         self._new: list[MigrationResult | int] = []
         """Reports, and numbers of targets that ended, in the order of their coming."""
+        self._ended: set[int] = set()
+        """Targets that ended since the last report; numbers are used again, and one will do."""
         self._moves = 0
 
     @property
@@ -59,6 +61,7 @@ class Origins:
         if not len(report.plan):
             return
         self._new.append(report)
+        self._ended = set()
         self._moves += len(report.plan)
         if self._moves > bounds.UNDO_MOVES or len(self._new) > bounds.UNDO_MOVES:
             self._spread()
@@ -66,7 +69,9 @@ class Origins:
 
     def forget(self, target: int) -> None:
         """A target ended: its number may be another's from now on."""
-        self._new.append(target)
+        if target not in self._ended:
+            self._ended.add(target)
+            self._new.append(target)
 
     def folios(self) -> RowArray:
         """`ROW`[n], ascending by page."""
@@ -112,7 +117,7 @@ class Origins:
             if each is not None:
                 for part in self._parts:
                     part.new.append(each)
-        self._new, self._moves = [], 0
+        self._new, self._ended, self._moves = [], set(), 0
 
     def _settle(self) -> None:
         """Put parts into order that need it, in turns."""

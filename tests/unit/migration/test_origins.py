@@ -89,3 +89,16 @@ def test_a_page_that_came_back_is_known_no_more_and_may_leave_again() -> None:
     assert not len(origins.folios())
     origins.moved(report_of([(0, 7, 0, 1, 2, Fate.MOVED)]))
     assert origins.folios()["origin"].tolist() == [1]
+
+
+def test_targets_that_end_while_nothing_moves_pile_up_nowhere() -> None:
+    origins = Origins(100)
+    for _ in range(50):
+        for target in range(1000):
+            origins.forget(target)
+    assert len(origins._new) == 1000
+    # One that moved since, and ended again, is forgotten again.
+    origins.moved(report_of([(7, 5, 0, 1, 0, Fate.MOVED)]))
+    assert len(origins.folios()) == 1
+    origins.forget(7)
+    assert not len(origins.folios())
