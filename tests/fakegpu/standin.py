@@ -63,6 +63,7 @@ CUresult cuStreamQuery(void *);
 CUresult cuStreamSynchronize(void *);
 CUresult cuStreamWaitEvent(void *, void *, unsigned int);
 CUresult cuEventCreate(void **, unsigned int);
+CUresult cuEventDestroy_v2(void *);
 CUresult cuEventRecord(void *, void *);
 CUresult cuEventQuery(void *);
 CUresult cuEventSynchronize(void *);

@@ -200,36 +200,56 @@ static void forget_open(struct tg_launches *l, uint16_t slot)
 	l->stream[slot].open = 0;
 }
 
+/* A free mark with an event, if there is one, and whether it is the last one. To know that, an
+ * event more than is needed is made: the driver may refuse the next. */
+static struct mark *free_mark(struct tg_client *c, bool *last)
+{
+	struct tg_launches *l = c->launches;
+	struct mark *found = NULL;
+	uint32_t ready = 0;
+
+	for (uint32_t i = 0; i < TG_MARKS; i++)
+		if (!l->mark[i].waiting && l->mark[i].event) {
+			found = &l->mark[i];
+			ready++;
+		}
+	for (uint32_t i = 0; i < TG_MARKS && ready < 2 && !l->no_events; i++) {
+		struct mark *mark = &l->mark[i];
+
+		if (mark->event)
+			continue;
+		if (c->driver.event_create(&mark->event, CU_EVENT_DISABLE_TIMING)) {
+			mark->event = NULL;
+			l->no_events = true; /* from now on those that there are have to do */
+			break;
+		}
+		found = mark;
+		ready++;
+	}
+	*last = ready == 1;
+	return found;
+}
+
 /* An event behind everything of one stream. Not while the stream captures: it would be in
  * the graph. */
 static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64_t now)
 {
 	struct tg_launches *l = c->launches;
-	struct mark *mark = NULL;
-	uint32_t unused = 0;
+	struct mark *mark;
 	int capturing = 0;
+	bool last;
 
-	for (uint32_t i = 0; i < TG_MARKS; i++)
-		if (!l->mark[i].waiting && (l->mark[i].event || !l->no_events)) {
-			unused++;
-			if (!mark || !mark->event)
-				mark = &l->mark[i];
-		}
 	if (c->driver.stream_capturing && c->driver.stream_capturing(stream, &capturing))
 		return; /* another stream captures, and this one would take part in it */
-	if (capturing)
+	if (capturing) {
 		forget_open(l, slot);
-	if (!mark || capturing)
-		return;
-	if (!mark->event && c->driver.event_create(&mark->event, CU_EVENT_DISABLE_TIMING)) {
-		mark->event = NULL;
-		l->no_events = true; /* from now on those that there are have to do */
 		return;
 	}
-	if (c->driver.event_record(mark->event, stream))
+	mark = free_mark(c, &last);
+	if (!mark || c->driver.event_record(mark->event, stream))
 		return;
 	mark->passed = false;
-	give_mark(l, slot, mark, unused == 1, now);
+	give_mark(l, slot, mark, last, now);
 }
 
 /* Takes the oldest span off. */
