@@ -63,24 +63,21 @@ def most_in_a_second(times_ns: I64Array) -> int:
 def moves_told(log: DecisionLog) -> dict[str, int]:
     """What the decisions say of moves, page by page, whatever the promoter's counters say.
 
-    `native_` is what was promoted between ticks, which alone has a bar that was passed;
-    `left_soon` were demoted soon after their promotion, `bounced` the other way round.
+    `native_` is what was promoted between ticks, which alone has a bar that was passed.
     """
     entries = log.every()
     moved = entries[entries["fate"] == Fate.MOVED]
     moved = moved[np.lexsort((moved["time_ns"], moved["page"]))]
     when = moved["time_ns"].astype(np.int64)
     up = moved["direction"] == Direction.PROMOTE
-    same, soon = moved["page"][1:] == moved["page"][:-1], np.diff(when) < BOUNCE_NS
-    again = same & up[1:] & ~up[:-1]
+    again = (moved["page"][1:] == moved["page"][:-1]) & up[1:] & ~up[:-1]
     native = up & np.isfinite(moved["bar"])
     return {
         "forgotten": log.overwritten,
         "promoted": int(np.count_nonzero(up)),
         "demoted": int(np.count_nonzero(~up)),
         "promoted_again": int(np.count_nonzero(again)),
-        "bounced": int(np.count_nonzero(again & soon)),
-        "left_soon": int(np.count_nonzero(same & ~up[1:] & up[:-1] & soon)),
+        "bounced": int(np.count_nonzero(again & (np.diff(when) < BOUNCE_NS))),
         "native_most_in_a_second": most_in_a_second(when[native]) * PAGE_SIZE,
         "most_in_a_second": most_in_a_second(when[up]) * PAGE_SIZE,
     }

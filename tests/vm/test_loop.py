@@ -49,6 +49,7 @@ def ended(told: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
         "moved",
         "already_there",
         "busy",
+        "gone",  # the workload ends while pages move
         "no_room",
         "not_tried",
     }

@@ -158,8 +158,8 @@ class HeatConfig:
     half_life_ns: int = option(
         duration("100ms", "1h"),
         "5s",
-        "Time after which an access counts half. Where scans take long, it is three times the time "
-        "between two of them, if that is longer.",
+        "Time after which an access counts half. Where scans alone find hot pages and take long, "
+        "it is some three scans.",
     )
 
 

@@ -79,7 +79,8 @@ class Change:
     def apply(self, old: Components) -> None:
         """Configure the parts that stay, and close those that go."""
         config = self.config
-        old.heat.set_half_life(config.heat.half_life_ns / 1e9)
+        if "heat.half_life" in self.applied.changed:
+            old.heat.set_half_life(config.heat.half_life_ns / 1e9)
         if self.components.loads is not None:
             self.components.loads.set_half_life(config.heat.half_life_ns / 1e9)
         old.mover.set_rate(config.migration.rate_limit_bytes_per_s)

@@ -121,13 +121,25 @@ class SamplingLimits:
         self._heat.fade(faded)
         return faded
 
-    def follow_period(self, source: AccessSource | None, configured_s: float) -> float:
-        """Set heat's half-life, s, to the configured one, or longer where scans take long."""
+    def follow_period(
+        self, source: AccessSource | None, configured_s: float, *, follows: bool = True
+    ) -> None:
+        """Set heat's half-life to the configured one, or a longer one where scans take long.
+
+        Beside cards it stays as configured: the fast path reckons with that.
+
+        Args:
+            follows: false leaves it as configured.
+        """
         seen = source.seen if isinstance(source, EventDrivenSource) else None
-        scans_s = 0.0 if seen is None else SCAN.half_life_scans * seen.period_s
-        wanted, before = max(configured_s, scans_s), self._heat.half_life_s
+        before = self._heat.half_life_s
+        wanted = configured_s
+        if follows and seen is not None:
+            # Scans that begin anew have found no page yet, and know no period.
+            known = seen.share > 0
+            scans_s = SCAN.half_life_scans * seen.period_s if known else before
+            wanted = max(configured_s, scans_s)
         alike = 1 / INTERVAL.close_factor < wanted / before < INTERVAL.close_factor
         if wanted != before and not (alike and wanted > configured_s):
             log.info("event=half_life seconds=%.3g before=%.3g", wanted, before)
             self._heat.set_half_life(wanted)
-        return self._heat.half_life_s

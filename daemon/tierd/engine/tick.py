@@ -360,7 +360,9 @@ class Tick:
         components.tracking.leave_alone(in_use.unseen if in_use else frozenset())
         self.sampling_limits.follow_unit(active)
         configured_s = self.config.heat.half_life_ns / 1e9
-        half_life_s = self.sampling_limits.follow_period(active, configured_s)
+        # The cost policy's loads have heat's half-life, and patterns of their own time.
+        follows = components.loads is None
+        self.sampling_limits.follow_period(active, configured_s, follows=follows)
         if fast_path is not None and fast_path.restart_epoch(now):
             self.phase_age.restart(now)
         scans = components.sources.event_driven
@@ -368,7 +370,6 @@ class Tick:
             None if scans is None else scans.phase_change_ns, batches, now
         )
         if components.loads is not None:
-            components.loads.set_half_life(half_life_s)
             if self._moved:
                 components.loads.forget()
             components.loads.see(batches, components.sources.active)

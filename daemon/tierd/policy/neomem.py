@@ -15,9 +15,9 @@ Four things differ from the paper:
 - QF leaves out counters of pages that cannot be promoted, which would use up a small p. These are
   pages reported in this epoch that are not movable (the kernel's above all), and pages that moved
   in this epoch. The latter count the lines of their copy as well, 64 a page and direction.
-- P is the share of the pages promoted, or of those that p admits where these are more. In a quiet
-  period a few pages are all that moves: by their share of it p fell to a sixteenth in seconds,
-  which (1 + B)^alpha makes good in minutes.
+- P is the share of the pages promoted, or of those that p may admit where these are more. In a
+  quiet period a few pages are all that moves: by their share of it p fell to a sixteenth in
+  seconds, which (1 + B)^alpha makes good in minutes.
 - The threshold has limits: at least the least meaningful count (`least_count`) and the count that
   pays for a move, at most what the card can hold.
 - While the card's hot list overflows, `boost` raises the threshold. It doubles, and is halved again
@@ -109,6 +109,11 @@ class CardProfile:
     unmovable: int = 0
     moved: int = 0
 
+    def admitted(self, p: float) -> float:
+        """Pages that a fraction p of the counters may admit: none that was not used."""
+        used = self.histogram[1:].sum()
+        return float(min(p * (used + self.histogram[0]), used))
+
     @property
     def bandwidth(self) -> float:
         """B: the bandwidth utilisation, 0 to 1."""
@@ -130,7 +135,7 @@ class Moved:
     seconds: float
 
     def ping_pong(self, admitted: float) -> float:
-        """P, from 0 to 1, where p admits so many pages."""
+        """P, from 0 to 1, where so many pages may be admitted."""
         if not self.ping_pong_pages:
             return 0.0
         return min(1.0, self.ping_pong_pages / max(1, self.promoted_pages, admitted))
@@ -233,7 +238,7 @@ def _share(
     if over_quota:
         return max(settings.p_min, p / 2)
     wanted = p * (1 + profile.bandwidth) ** settings.alpha
-    wanted /= (1 + moved.ping_pong(p * int(profile.histogram.sum()))) ** settings.beta
+    wanted /= (1 + moved.ping_pong(profile.admitted(p))) ** settings.beta
     return float(min(settings.p_max, max(settings.p_min, wanted)))
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from loopbench import CONFIG, Bench, interrupt_at, tier_map
+from loopbench import CONFIG, Bench, ScanningSource, interrupt_at, tier_map
 
 from tierd.config.model import Config
 from tierd.config.whole import load, loads
+from tierd.core.access import Seen
 from tierd.core.errors import ConfigError, ExitCode, TierdError, UnavailableError
 from tierd.engine.reload import Applied, Reloader, ReloadResult
 
@@ -280,3 +281,23 @@ def test_a_config_error_is_one_of_ours(bench: Bench) -> None:
 
     result = Reloader(broken, bench.service.reconfigure).reload()
     assert result.reason == "/x.toml: loop.interva: unknown key (did you mean 'interval'?)"
+
+
+def test_a_reload_of_something_else_leaves_the_half_life_of_long_scans() -> None:
+    source = ScanningSource()
+    source.seen = Seen(0.1, 0.02, 10.0)
+    bench = Bench(tier_map(118, 430), source=source)
+    done: list[list[float]] = []
+
+    def on_poll(count: int) -> None:
+        done.append(bench.heat.half_lives[:])
+        if count == 3:
+            bench.service.reconfigure(loads(CONFIG + "[targets]\nlimit = 5\n"))
+        if count == 5:
+            bench.service.reconfigure(loads(CONFIG.replace('"100ms"', '"40s"')))
+        interrupt_at(7)(count)
+
+    source.on_poll = on_poll
+    assert bench.service.run() == ExitCode.OK
+    assert (done[0], done[2], done[4]) == ([], [30.0], [30.0])
+    assert done[-1] == [30.0, 40.0]

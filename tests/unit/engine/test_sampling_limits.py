@@ -116,17 +116,24 @@ def test_where_scans_take_long_heat_tells_how_often_pages_are_used() -> None:
 
 def test_heat_lasts_for_some_scans_and_no_shorter_than_configured() -> None:
     heat, source = HeatTable(capacity_pages=10, half_life_s=5.0), ScanningSource("scan")
-    limits, found = SamplingLimits(heat, resident_bytes(1, 1)), []
-    for period_s in (0.8, 1.6, 10.0, 11.0, 30.0, 1.6):
-        source.seen = Seen(0.1, 0.02, period_s)
-        found.append(limits.follow_period(source, 5.0))
+    limits = SamplingLimits(heat, resident_bytes(1, 1))
+
+    def after(seen: Seen | None, configured_s: float = 5.0, *, follows: bool = True) -> float:
+        source.seen = seen
+        limits.follow_period(source, configured_s, follows=follows)
+        return heat.half_life_s
+
+    periods = (0.8, 1.6, 10.0, 11.0, 30.0)
     # A period that is hardly another one changes nothing.
-    assert found == [5.0, 5.0, 30.0, 30.0, 90.0, 5.0]
-    source.seen = Seen(0.1, 0.02, 1.0)
-    assert limits.follow_period(source, 2.0) == 3.0  # reconfigured
-    source.seen = None
-    assert limits.follow_period(source, 2.0) == 2.0
-    assert limits.follow_period(Source("damon"), 2.0) == 2.0
+    assert [after(Seen(0.1, 0.02, each)) for each in periods] == [5.0, 5.0, 30.0, 30.0, 90.0]
+    # Scans that begin anew tell nothing of their period yet.
+    assert after(Seen(0.0, 0.02, 0.8)) == 90.0
+    assert after(Seen(0.1, 0.02, 1.6)) == 5.0
+    assert after(Seen(0.1, 0.02, 1.0), 2.0) == 3.0
+    assert after(None, 2.0) == 2.0
+    assert after(Seen(0.1, 0.02, 10.0), follows=False) == 5.0
+    limits.follow_period(None, 2.0)
+    assert heat.half_life_s == 2.0
 
 
 def test_the_interval_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:

@@ -109,6 +109,9 @@ def test_ping_pong_without_a_promotion_is_of_what_the_share_admits() -> None:
     moved = Moved(promoted_pages=0, ping_pong_pages=5, promoted_bytes=0, seconds=1.0)
     assert moved.ping_pong(4.0) == 1.0
     assert moved.ping_pong(50.0) == pytest.approx(0.1)
+    seen = profile((7, 1000), (2, 1000))
+    assert seen.admitted(0.001) == pytest.approx(0.001 * WIDTH)
+    assert seen.admitted(0.01) == 2000  # no more are in use
 
 
 @pytest.mark.parametrize(("promoted", "halved"), [(255_999_999, False), (256_000_000, True)])

@@ -155,11 +155,11 @@ class HotnessThresholdController:
         source.program(number, decision.state.threshold)
         told = (self._last_ns / 1e9, number, decision.state.threshold, decision.state.p)
         self.history.append((*told, seen.error_bound))
-        self._log(number, decision, seen, moved)
+        self._log(number, decision, seen, moved.ping_pong(seen.admitted(state.p)))
 
     @staticmethod
     def _log(
-        number: int, decision: neomem.Decision, seen: neomem.CardProfile, moved: neomem.Moved
+        number: int, decision: neomem.Decision, seen: neomem.CardProfile, ping_pong: float
     ) -> None:
         log.debug(
             "event=threshold card=%d p=%.5f threshold=%d quantile=%s error=%d bandwidth=%.4f "
@@ -170,7 +170,7 @@ class HotnessThresholdController:
             decision.quantile,
             seen.error_bound,
             seen.bandwidth,
-            moved.ping_pong(decision.state.p * int(seen.histogram.sum())),
+            ping_pong,
             decision.over_quota,
             decision.under_error,
             decision.state.boost,

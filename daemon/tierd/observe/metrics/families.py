@@ -169,6 +169,10 @@ UNTRACKED = _counter(
 HEAT_PAGES = _gauge("tierd_heat_tracked_pages", "Folios in the heat table.")
 HEAT_CAPACITY = _gauge("tierd_heat_capacity_pages", "Most folios the heat table holds.")
 HEAT_BYTES = _gauge("tierd_heat_memory_bytes", "Memory of the heat table.")
+HEAT_HALF_LIFE = _gauge(
+    "tierd_heat_half_life_seconds",
+    "Half-life of heat: heat.half_life, or three scans where that is longer.",
+)
 HEAT_EVICTED = _counter(
     "tierd_heat_evicted_pages_total", "Folios that gave way because the heat table was full."
 )

@@ -232,6 +232,16 @@ class MetricsState:
         values.set(f.MOVE_SECONDS, totals.move_ns / 1e9)
         values.set(f.MOVE_CPU, totals.move_cpu_ns / 1e9)
 
+    def _heat(self, table: Any) -> None:
+        values, heat = self.values, table.stats()
+        values.set(f.HEAT_PAGES, heat.tracked)
+        values.set(f.HEAT_CAPACITY, heat.capacity)
+        values.set(f.HEAT_BYTES, heat.memory_bytes)
+        values.set(f.HEAT_HALF_LIFE, table.half_life_s)
+        values.set(f.HEAT_EVICTED, heat.evicted)
+        for reason, count in heat.dropped.items():
+            values.set(f.HEAT_DROPPED, count, reason)
+
     def _slow(self) -> None:
         """What is counted target by target, and the heat table."""
         values, components = self.values, self._service.components
@@ -278,13 +288,7 @@ class MetricsState:
             {(why.replace(" ", "_"),): float(n) for why, n in components.tracking.skipped.items()},
         )
         self._refusals(self._service.totals.tell_refusals())
-        heat = components.heat.stats()
-        values.set(f.HEAT_PAGES, heat.tracked)
-        values.set(f.HEAT_CAPACITY, heat.capacity)
-        values.set(f.HEAT_BYTES, heat.memory_bytes)
-        values.set(f.HEAT_EVICTED, heat.evicted)
-        for reason, count in heat.dropped.items():
-            values.set(f.HEAT_DROPPED, count, reason)
+        self._heat(components.heat)
         migrations = self._service.totals.migrations
         if migrations.watched:
             values.set(f.PING_PONG, migrations.ping_pong)
