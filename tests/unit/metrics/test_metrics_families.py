@@ -143,6 +143,7 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_folios_split_total",
         "tierd_folio_splits_failed_total",
         "tierd_gpu_memory_bytes",
+        "tierd_heat_half_life_seconds",
     } | {name for name in FAMILIES if name.startswith("tierd_cost_")}
 
 

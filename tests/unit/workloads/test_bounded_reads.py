@@ -239,8 +239,11 @@ def test_after_the_stop_the_read_in_hand_is_the_last() -> None:
 def test_a_thread_that_sleeps_is_told_from_one_that_waits_for_a_processor() -> None:
     """A stopped process sleeps; one that turns is active, also while it gets no processor."""
     active_ns = ffi.new("uint64_t *")
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as turns:
+    program = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as turns:
         try:
+            assert turns.stdout is not None
+            turns.stdout.readline()  # while it starts it sleeps as well
             until(lambda: not lib.tierd_slept(turns.pid, 0, active_ns))
             # More than it can have been active: that it is runnable is what tells.
             assert not lib.tierd_slept(turns.pid, 10**15, active_ns)
