@@ -159,7 +159,7 @@ class HeatConfig:
         duration("100ms", "1h"),
         "5s",
         "Time after which an access counts half. Where scans alone find hot pages and take long, "
-        "it is some three scans.",
+        "it is some three times the time between two scans.",
     )
 
 

@@ -171,7 +171,7 @@ HEAT_CAPACITY = _gauge("tierd_heat_capacity_pages", "Most folios the heat table 
 HEAT_BYTES = _gauge("tierd_heat_memory_bytes", "Memory of the heat table.")
 HEAT_HALF_LIFE = _gauge(
     "tierd_heat_half_life_seconds",
-    "Half-life of heat: heat.half_life, or three scans where that is longer.",
+    "Half-life of heat: heat.half_life, or longer where scans take long.",
 )
 HEAT_EVICTED = _counter(
     "tierd_heat_evicted_pages_total", "Folios that gave way because the heat table was full."
