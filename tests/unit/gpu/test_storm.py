@@ -4,8 +4,8 @@
     TIERD_GPU_MOVES=1000000 pytest -s tests/unit/gpu/test_storm.py
 
 goes on until so many moves were made, in each mode, and prints what happened. In one epoch, that
-of `make test`, everything that can go wrong does; `make soak` makes fifteen. The figures of
-docs/operate/gpu.md are of 150,000 (durable) and 740,000 (bounded).
+of `make test`, everything that can go wrong does; `make soak` makes fifteen. docs/operate/gpu.md
+has the figures of a million.
 """
 
 from __future__ import annotations
