@@ -13,7 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd_lab.host import Kernel
@@ -25,6 +25,8 @@ _DEVICE: Final = Path("/dev/kvm")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PROOF: Final = "VFS: Unable to mount root"
 """What a kernel without a root file system says at the end of its start (init/do_mounts.c)."""
+_FAILURE: Final = "KVM internal error"
+"""What QEMU says of a guest that KVM cannot go on with; it stays then, and does nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +72,39 @@ def choose(
 
 
 def kvm_problem(qemu: Path, version: str, kernel: Kernel) -> str:
-    """Why no guest boots with KVM; empty if one does. Probes once per host boot."""
+    """Why no guest boots with KVM; empty if one does. Probes each kernel once per host boot."""
     if not _DEVICE.exists():
         return f"there is no {_DEVICE}"
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
         return f"{_DEVICE} may not be opened (is this user in the group kvm?)"
-    key = " ".join([_BOOT_ID.read_text().strip(), version, kernel.version])
-    cache = _cache_file()
+    boot = _BOOT_ID.read_text().strip()
+    key = f"{version} {kernel.version}"
+    known = _known(boot)
+    if key not in known:
+        known[key] = probe(qemu, kernel)
+        # Another process may have probed another kernel meanwhile.
+        known = _known(boot) | {key: known[key]}
+        _keep({"boot": boot, "problems": known})
+    return known[key]
+
+
+def _known(boot: str) -> dict[str, str]:
+    """QEMU's version and kernel → its problem, as far as they were probed since `boot`."""
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(cache.read_text(encoding="utf-8"))
-        if isinstance(known, dict) and known.get("key") == key:
-            return str(known.get("problem", ""))
-    problem = probe(qemu, kernel)
+        kept = json.loads(_cache_file().read_text(encoding="utf-8"))
+        if isinstance(kept, dict) and kept.get("boot") == boot:
+            return {str(key): str(problem) for key, problem in kept["problems"].items()}
+    return {}
+
+
+def _keep(told: dict[str, Any]) -> None:
+    """Put it in the place of what is kept, at once: others read it at the same time."""
+    cache = _cache_file()
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        cache.write_text(json.dumps({"key": key, "problem": problem}), encoding="utf-8")
-    return problem
+        new = cache.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(told), encoding="utf-8")
+        new.replace(cache)
 
 
 def _cache_file() -> Path:
@@ -112,6 +131,8 @@ def probe(qemu: Path, kernel: Kernel, timeout_s: float = PROBE_TIMEOUT_S) -> str
                 console.add(data)
             if _PROOF in console.text:
                 return ""
+            if failure := _line_with(_FAILURE, console.text):
+                return f"a guest did not boot ({failure})"
             if process.status is not None:
                 for _, data in process.last_words():
                     console.add(data)
@@ -119,7 +140,15 @@ def probe(qemu: Path, kernel: Kernel, timeout_s: float = PROBE_TIMEOUT_S) -> str
         text = console.text
     if _PROOF in text:
         return ""
+    if failure := _line_with(_FAILURE, text):
+        return f"a guest did not boot ({failure})"
     last = text.strip().splitlines()[-1:] or ["the guest said nothing"]
     if left <= 0:
         return f"a guest did not boot within {timeout_s:.0f} s ({last[0].strip()})"
     return f"a guest did not boot ({last[0].strip()})"
+
+
+def _line_with(words: str, text: str) -> str:
+    """The first whole line of `text` that has `words`, or an empty text."""
+    lines = (line.strip() for line in text.splitlines(keepends=True) if line.endswith("\n"))
+    return next((line for line in lines if words in line), "")

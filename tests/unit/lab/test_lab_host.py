@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,25 @@ def test_kvm_is_probed_once_per_host_boot(tmp_path: Path, monkeypatch: pytest.Mo
         accel.choose("kvm", Path("qemu"), "10.0", kernel)
     accel.choose("auto", Path("qemu"), "10.1", kernel)
     assert probes == ["6.12.9", "6.12.9"]
+    other = replace(kernel, version="6.1.0")
+    for _ in range(2):
+        for each in (kernel, other):
+            accel.choose("auto", Path("qemu"), "10.1", each)
+    assert probes == ["6.12.9", "6.12.9", "6.1.0"]
+    monkeypatch.setattr(accel, "_BOOT_ID", tmp_path / "boot_id")
+    (tmp_path / "boot_id").write_text("of the next boot\n")
+    accel.choose("auto", Path("qemu"), "10.1", other)
+    assert probes == ["6.12.9", "6.12.9", "6.1.0", "6.1.0"]
+
+
+def test_a_guest_that_kvm_cannot_go_on_with_is_not_waited_for(tmp_path: Path) -> None:
+    """QEMU says so, and then stays."""
+    qemu = tmp_path / "qemu"
+    qemu.write_text("#!/bin/sh\necho 'KVM internal error. Suberror: 1' >&2\nexec sleep 1000\n")
+    qemu.chmod(0o755)
+    kernel = Kernel("6.12.9", Path("/boot/vmlinuz"), headers=True)
+    problem = accel.probe(qemu, kernel, timeout_s=300)
+    assert problem == "a guest did not boot (KVM internal error. Suberror: 1)"
 
 
 def test_tcg_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
