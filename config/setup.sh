@@ -259,11 +259,12 @@ install_project() {
     need_space "$root" "$venv_mib"
     # A folder that another Python made, or that was moved, is made again.
     if ! "$venv/bin/python" -c "import sys; sys.exit(sys.base_prefix != '/usr')" 2>/dev/null ||
-        ! grep -q '^include-system-site-packages = true' "$venv/pyvenv.cfg" 2>/dev/null; then
+        ! grep -q '^include-system-site-packages = false' "$venv/pyvenv.cfg" 2>/dev/null; then
         rm -rf "$venv"
         [ "$demo_only" = no ] || extras=gpu
-        "$python" -m venv --system-site-packages "$venv" || die "cannot make $venv"
+        "$python" -m venv "$venv" || die "cannot make $venv"
     fi
+    see_distribution
     rm -f "$stamp"
     pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16'
     [ "$demo_only" = yes ] || pip_install --prefer-binary 'reuse>=4'
@@ -271,6 +272,14 @@ install_project() {
         --editable "$root/tests/lab" --editable "$root/fpga/python"
     printf '%s\n' "$now $extras" >"$stamp"
     say "installed: $venv/bin/tierd"
+}
+
+# The distribution's packages (bcc) by their path alone. As --system-site-packages would have it, each
+# start would also run what they want to run at a start (their .pth files): a second under emulation.
+see_distribution() {
+    local packages
+    packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    printf '%s\n' /usr/lib/python3/dist-packages >"$packages/distribution.pth"
 }
 
 pip_install() {
