@@ -257,9 +257,9 @@ install_project() {
     say ".venv is missing or older than the sources"
     [ "$check" = no ] || { incomplete=yes && return 0; }
     need_space "$root" "$venv_mib"
-    # A folder that another Python made, or that was moved, is made again.
+    # A folder that another Python made, that was moved, or that was not finished is made again.
     if ! "$venv/bin/python" -c "import sys; sys.exit(sys.base_prefix != '/usr')" 2>/dev/null ||
-        ! grep -q '^include-system-site-packages = false' "$venv/pyvenv.cfg" 2>/dev/null; then
+        [ ! -x "$venv/bin/pip" ]; then
         rm -rf "$venv"
         [ "$demo_only" = no ] || extras=gpu
         "$python" -m venv "$venv" || die "cannot make $venv"
@@ -274,10 +274,12 @@ install_project() {
     say "installed: $venv/bin/tierd"
 }
 
-# The distribution's packages (bcc) by their path alone. As --system-site-packages would have it, each
-# start would also run what they want to run at a start (their .pth files): a second under emulation.
+# bcc is a package of the distribution only. Python is told where such packages are, and no more:
+# with --system-site-packages it would also run their .pth files at every start, which takes a second
+# under emulation.
 see_distribution() {
     local packages
+    sed -i 's/^\(include-system-site-packages = \)true/\1false/' "$venv/pyvenv.cfg"
     packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     printf '%s\n' /usr/lib/python3/dist-packages >"$packages/distribution.pth"
 }

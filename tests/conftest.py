@@ -21,7 +21,7 @@ settings.register_profile("tierd", deadline=None)
 settings.load_profile("tierd")
 
 HERE = Path(__file__).parent
-GUESTS = ("vm/test_loop.py", "vm/test_topology.py", "vm/test_lab.py")
+GUESTS = ("vm/test_loop.py", "vm/test_pod.py", "vm/test_topology.py", "vm/test_lab.py")
 """They ask for the same guests."""
 PACKAGES = ("host/", "vm/test_systemd.py")
 """They build the same packages and base system, if it is not there."""

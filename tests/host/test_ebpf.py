@@ -20,6 +20,7 @@ import pytest
 from tierd.config.watching import FaultsConfig
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.sources.ebpf import host, loader
+from tierd.sources.ebpf.files import find_bcc_python
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.table import EventPlan
 from tierd.sources.faults import FaultSource, fault_event
@@ -46,6 +47,11 @@ EXACT = (
     "without_capabilities",
     "with_two_capabilities_only",
 )
+
+
+def test_the_tests_python_has_bcc_itself() -> None:
+    """Else the sources would take the distribution's Python, and this one's would go untried."""
+    assert find_bcc_python() == Path(sys.executable)
 
 
 @pytest.fixture(scope="module")

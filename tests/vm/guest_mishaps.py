@@ -137,7 +137,10 @@ def finish(workload: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def target_killed(args: argparse.Namespace) -> dict[str, Any]:
-    """The target dies under the mover; the service goes on and takes the next one."""
+    """The target dies under the mover; the service goes on and takes the next one.
+
+    SIGTERM comes in the middle of a plan for that one: the batch in hand is finished, exit 0.
+    """
     tierd = Tierd(args)
     first = start_workload(args, 600)
     moved = tierd.wait_for_moves()
@@ -146,12 +149,13 @@ def target_killed(args: argparse.Namespace) -> dict[str, Any]:
     second = start_workload(args, 600)
     lines = len(tierd.log)
     again = tierd.wait_for_moves(since=lines)
+    code = tierd.stop()
     report = finish(second)
     return {
         "moved_before": moved,
         "moved_after": again,
         "checksum_ok": report["checksum_ok"],
-        "exit": tierd.stop(),
+        "exit": code,
         "alarming": tierd.alarming(),
         "totals": tierd.totals,
     }
@@ -184,22 +188,6 @@ def service_killed(args: argparse.Namespace) -> dict[str, Any]:
             "kdamonds": (KDAMONDS / "nr_kdamonds").read_text().strip(),
             "instance": INSTANCE.exists(),
         },
-    }
-
-
-def stopped_while_moving(args: argparse.Namespace) -> dict[str, Any]:
-    """SIGTERM in the middle of a plan: the batch in hand is finished, exit 0."""
-    workload = start_workload(args, 600)
-    tierd = Tierd(args)
-    moved = tierd.wait_for_moves()
-    code = tierd.stop()
-    report = finish(workload)
-    return {
-        "moved_before": moved,
-        "exit": code,
-        "alarming": tierd.alarming(),
-        "totals": tierd.totals,
-        "checksum_ok": report["checksum_ok"],
     }
 
 
@@ -251,7 +239,7 @@ def main() -> int:
     CONFIG.write_text(SETTINGS)
     # Else the kernel may move the hot pages first, and there is nothing left to watch.
     Path("/proc/sys/kernel/numa_balancing").write_text("0")
-    mishaps = (target_killed, service_killed, stopped_while_moving, another_damon_user, dry_run)
+    mishaps = (target_killed, service_killed, another_damon_user, dry_run)
     for mishap in mishaps:
         begun = time.monotonic()
         facts = {"mishap": mishap.__name__, **mishap(args)}

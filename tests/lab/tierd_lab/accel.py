@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,9 @@ _DEVICE: Final = Path("/dev/kvm")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PROOF: Final = "VFS: Unable to mount root"
 """What a kernel without a root file system says at the end of its start (init/do_mounts.c)."""
-_FAILURE: Final = "KVM internal error"
-"""What QEMU says of a guest that KVM cannot go on with; it stays then, and does nothing more."""
+_FAILURES: Final = ("KVM internal error", "KVM: entry failed", "kvm run failed")
+"""What QEMU says of a guest that KVM cannot go on with (accel/kvm/kvm-all.c); it stays then, and
+does nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,9 @@ def kvm_problem(qemu: Path, version: str, kernel: Kernel) -> str:
 
 def _known(boot: str) -> dict[str, str]:
     """QEMU's version and kernel → its problem, as far as they were probed since `boot`."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         kept = json.loads(_cache_file().read_text(encoding="utf-8"))
-        if isinstance(kept, dict) and kept.get("boot") == boot:
+        if kept["boot"] == boot:
             return {str(key): str(problem) for key, problem in kept["problems"].items()}
     return {}
 
@@ -102,9 +104,9 @@ def _keep(told: dict[str, Any]) -> None:
     cache = _cache_file()
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        new = cache.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps(told), encoding="utf-8")
-        new.replace(cache)
+        with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as new:
+            json.dump(told, new)
+        Path(new.name).replace(cache)
 
 
 def _cache_file() -> Path:
@@ -131,7 +133,7 @@ def probe(qemu: Path, kernel: Kernel, timeout_s: float = PROBE_TIMEOUT_S) -> str
                 console.add(data)
             if _PROOF in console.text:
                 return ""
-            if failure := _line_with(_FAILURE, console.text):
+            if failure := _failure(console.text):
                 return f"a guest did not boot ({failure})"
             if process.status is not None:
                 for _, data in process.last_words():
@@ -140,7 +142,7 @@ def probe(qemu: Path, kernel: Kernel, timeout_s: float = PROBE_TIMEOUT_S) -> str
         text = console.text
     if _PROOF in text:
         return ""
-    if failure := _line_with(_FAILURE, text):
+    if failure := _failure(text):
         return f"a guest did not boot ({failure})"
     last = text.strip().splitlines()[-1:] or ["the guest said nothing"]
     if left <= 0:
@@ -148,7 +150,7 @@ def probe(qemu: Path, kernel: Kernel, timeout_s: float = PROBE_TIMEOUT_S) -> str
     return f"a guest did not boot ({last[0].strip()})"
 
 
-def _line_with(words: str, text: str) -> str:
-    """The first whole line of `text` that has `words`, or an empty text."""
+def _failure(text: str) -> str:
+    """The first whole line of `text` that tells of a failure of KVM, or an empty text."""
     lines = (line.strip() for line in text.splitlines(keepends=True) if line.endswith("\n"))
-    return next((line for line in lines if words in line), "")
+    return next((line for line in lines if any(words in line for words in _FAILURES)), "")

@@ -14,7 +14,7 @@ from tierd.core.errors import ConfigError, ExitCode, TierdError
 from tierd_lab.compose import Boot, Share, finish, virtme_arguments
 from tierd_lab.host import Kernel
 from tierd_lab.initramfs import cpio_entry, root_cache_archive
-from tierd_lab.machine import TCG_CPU, Machine
+from tierd_lab.machine import Machine
 from tierd_lab.session import guest_script
 from tierd_lab.tail import Tail
 
@@ -84,7 +84,7 @@ def test_devices_are_replaced_and_the_machine_added(boot: Boot) -> None:
         f"file,id=ret,path={boot.result_file}",
     ]
     assert options(command, "-accel") == ["tcg,thread=multi"]
-    assert options(command, "-cpu") == [TCG_CPU]
+    assert options(command, "-cpu") == ["max,la57=off,erms=off,fsrm=off"]
     assert options(command, "-machine") == ["hmat=on"]
 
 
