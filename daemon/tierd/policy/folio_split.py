@@ -78,7 +78,7 @@ def _clearing(
 ) -> float:
     """The least price at which no more is wanted than there is."""
     price = np.unique(np.concatenate([[0.0], offer, ask]))
-    by_offer, by_ask = np.argsort(offer), np.argsort(ask)
+    by_offer, by_ask = (np.argsort(each, kind="stable") for each in (offer, ask))
     below = np.concatenate([[0], np.cumsum(wanted[by_offer])])
     supply = np.concatenate([[0], np.cumsum(given[by_ask])])
     demand = below[-1] - below[np.searchsorted(offer[by_offer], price, side="right")]

@@ -173,7 +173,7 @@ class HillClimber:
 
     def _ways_of(self, hot: int, used: F64Array) -> list[tuple[int, int]]:
         """From the overloaded tier to the least used first, and back from there."""
-        others = [int(each) for each in np.argsort(used) if each != hot]
+        others = [int(each) for each in np.argsort(used, kind="stable") if each != hot]
         there, back = [(hot, each) for each in others], [(each, hot) for each in others]
         # Both failed before: one is enough, by turns.
         return (there + back) if not self._turn else (there if self._turn % 2 else back)

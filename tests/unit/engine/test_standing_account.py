@@ -54,19 +54,23 @@ class Memory:
     def place(self) -> None:
         """Have the hottest pages in fast memory."""
         self.node[:] = 1
-        self.node[np.argsort(-self.rate)[:FAST_PAGES]] = 0
+        self.node[np.argsort(-self.rate, kind="stable")[:FAST_PAGES]] = 0
 
     def shift(self) -> None:
         """Other pages become hot."""
         self.rate = self.random.permutation(self.rate)
+
+    def ranked(self, value: F64Array) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """From least to most; equals by chance, and not as this CPU's sort leaves them."""
+        return np.lexsort((self.random.permutation(len(value)), value))
 
     def second(self, told: F64Array, moves: int = 40) -> None:
         """The account, so many promotions and demotions, and a second of accesses."""
         self.undone |= self.account.see(self.card, self.now_ns, PAYS_IN_S)  # type: ignore[arg-type]
         if not self.account.holds:
             slow, fast = np.flatnonzero(self.node == 1), np.flatnonzero(self.node == 0)
-            up = slow[np.argsort(-told[slow])[:moves]]
-            down = fast[np.argsort(told[fast])[:moves]]
+            up = slow[self.ranked(-told[slow])[:moves]]
+            down = fast[self.ranked(told[fast])[:moves]]
             better = told[up] > told[down]
             self.move(up[better], down[better], told)
         served = self.rate[self.node == 1].sum() * self.random.normal(1, self.noise)
@@ -267,6 +271,7 @@ def test_a_folio_counts_as_its_pages_and_moves_that_no_card_sees_do_not_count() 
 
 def test_an_end_begins_anew() -> None:
     memory = Memory(2)
+    memory.place()
     for _ in range(60):
         if not memory.account.stands:
             memory.second(exchanged(memory))
