@@ -16,13 +16,14 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import textwrap
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ MANIFEST = (ROOT / "config/kubernetes/tierd.yaml").read_text()
 CGROUPS = Path("/sys/fs/cgroup")
 PODS = CGROUPS / "kubepods.slice/kubepods-besteffort.slice"
 LIMIT_S = 300
+NEAR = 0.5
+"""So much of the hot pages is waited for."""
 EMULATED = """
 [loop]
 cpu_limit = "60%"
@@ -71,7 +74,7 @@ for each in bus fs irq sys sysrq-trigger; do
     mount --bind /proc/$each /proc/$each
     mount -o remount,bind,ro /proc/$each
 done
-exec setpriv --no-new-privs --inh-caps=-all --bounding-set=%(capabilities)s %(command)s
+exec %(confined)s %(command)s
 """
 """As runtimes of containers make it: a root that cannot be written, devices that harm nobody, parts
 of /proc hidden or for reading alone. Host paths of the manifest are mounted to be written."""
@@ -104,17 +107,40 @@ def group(name: str) -> Path:
 @contextlib.contextmanager
 def groups() -> Iterator[tuple[Path, Path]]:
     """Those of tierd and of the workload, where memory can be limited; removed at the end."""
+    controllers = CGROUPS / "cgroup.subtree_control"
+    had = "memory" in controllers.read_text().split()
     ours, theirs = group("aaaa"), group("bbbb")
     for each in reversed([each for each in ours.parents if each.is_relative_to(CGROUPS)]):
         (each / "cgroup.subtree_control").write_text("+memory")
     (limit,) = re.findall(r"limits: \{ memory: (\d+)Mi \}", MANIFEST)
     (ours / "memory.max").write_text(str(int(limit) << 20))
-    yield ours, theirs
-    for each in (ours, theirs):
-        each.rmdir()
-        each.parent.rmdir()
-    PODS.rmdir()
-    PODS.parent.rmdir()
+    try:
+        yield ours, theirs
+    finally:
+        end = time.monotonic() + LIMIT_S
+        for each in (ours, theirs):
+            # Agents of the service end a little later than it does.
+            while "populated 1" in (each / "cgroup.events").read_text():
+                assert time.monotonic() < end, (each / "cgroup.procs").read_text()
+                time.sleep(0.2)
+            each.rmdir()
+            each.parent.rmdir()
+        PODS.rmdir()
+        PODS.parent.rmdir()
+        if not had:
+            controllers.write_text("-memory")
+
+
+@contextlib.contextmanager
+def still_kernel() -> Iterator[None]:
+    """The kernel moves no page by itself meanwhile: it may move the hot ones first."""
+    switch = Path("/proc/sys/kernel/numa_balancing")
+    before = switch.read_text()
+    switch.write_text("0")
+    try:
+        yield
+    finally:
+        switch.write_text(before)
 
 
 def started(place: Path, command: list[str], **options: Any) -> subprocess.Popen[str]:
@@ -127,30 +153,33 @@ class Pod:
     """tierd in its pod."""
 
     def __init__(self, place: Path, tierd: str) -> None:
-        self.tierd = tierd
+        self._place, self._tierd = place, tierd
+        self._made: list[Path] = []
         assert re.search(r"seccompProfile:\s+type: Unconfined", MANIFEST)
         assert re.search(r"appArmorProfile:\s+type: Unconfined", MANIFEST)
         host = re.findall(r"hostPath: \{ path: (\S+),", MANIFEST)
         mounted = dict(re.findall(r"\{ name: (\w+), mountPath: ([^ ,]+)", MANIFEST))
         assert set(host) == set(mounted.values()) - {mounted["config"]}
         for each in host:
-            Path(each).mkdir(parents=True, exist_ok=True)
-        Path("/etc/tierd").mkdir(exist_ok=True)
+            self._folder(Path(each))
+        self._folder(Path("/etc/tierd"))
         config = Path("/run/pod-config")
-        config.mkdir(exist_ok=True)
+        self._folder(config)
         (config / "tierd.toml").write_text(configuration())
         (config / "conf.d").mkdir(exist_ok=True)
         (config / "conf.d/emulated.toml").write_text(EMULATED)
-        names = (name.lower() for name in listed(r"add: \[(.*)\]"))
+        names = (f"+{name.lower()}" for name in listed(r"add: \[(.*)\]"))
+        bounding = "--bounding-set=-all," + ",".join(names)
+        self._confined = ["setpriv", "--no-new-privs", "--inh-caps=-all", bounding]
         script = INSIDE % {
             "host": " ".join(host),
             "config": config,
-            "capabilities": "-all," + ",".join(f"+{name}" for name in names),
+            "confined": " ".join(self._confined),
             "command": " ".join([tierd, *listed(r"args: \[(.*)\]")]),
         }
         # hostPID and hostNetwork: of these two it has no namespace of its own.
         spaces = ["unshare", "--mount", "--cgroup", "--ipc", "--uts"]
-        command = [*spaces, "bash", "-euc", script]
+        command = [*spaces, "bash", "-euxc", script]
         self.process = started(place, command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -158,14 +187,16 @@ class Pod:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        self.log += (line.rstrip() for line in self.process.stderr)
+        for line in self.process.stderr:
+            self.log.append(line.rstrip())
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command of tierd in the pod, as a liveness probe runs it."""
         enter = ["nsenter", "--target", str(self.process.pid), "--mount", "--cgroup", "--ipc"]
-        return subprocess.run(
-            [*enter, self.tierd, *arguments], capture_output=True, text=True, check=False
-        )
+        command = [*enter, *self._confined, self._tierd, *arguments]
+        process = started(self._place, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, errors = process.communicate(timeout=LIMIT_S)
+        return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
     def stop(self) -> int:
         """SIGTERM, as kubelet sends it; its exit status."""
@@ -173,6 +204,22 @@ class Pod:
         status = self.process.wait(timeout=30)  # terminationGracePeriodSeconds
         self._reader.join(10)
         return status
+
+    def end(self) -> None:
+        """Whatever happened, leave nothing behind."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=30)
+            self.process.kill()
+            self.process.wait()
+        for each in reversed(self._made):
+            shutil.rmtree(each)
+
+    def _folder(self, path: Path) -> None:
+        if not path.exists():
+            self._made.append(path)
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def metrics() -> list[str]:
@@ -183,55 +230,92 @@ def metrics() -> list[str]:
     return [line for line in text.splitlines() if re.match(r"tierd_(targets|migrat)", line)]
 
 
+class Work:
+    """The other pod: a program whose hot pages are on the slow node."""
+
+    def __init__(self, place: Path, hotset: str) -> None:
+        spaces = ["unshare", "--mount", "--cgroup", "--pid", "--fork", "--kill-child=TERM"]
+        command = [hotset, "--size", "120M", "--seconds", "100000", "--rate", "100000"]
+        command += ["--fast-node", "0", "--slow-node", "1", "--interval", "1"]
+        self.process = started(place, [*spaces, *command], stdout=subprocess.PIPE)
+        self.reports: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.reports.append(json.loads(line))
+
+    @property
+    def near(self) -> float:
+        """The part of its hot pages that was on the fast node at its last report."""
+        return float(self.reports[-1]["hot_on_node"].get("0", 0.0))
+
+    def end(self) -> dict[str, Any]:
+        """End the program, and `unshare` with it; the program's last report."""
+        pid = self.process.pid
+        if self.process.poll() is None:
+            child = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            for each in child or [pid]:
+                os.kill(int(each), signal.SIGTERM)
+        self.process.wait(timeout=LIMIT_S)
+        self._reader.join(10)
+        return self.reports[-1] if self.reports else {}
+
+
+def confinement(pod: Pod, place: Path) -> dict[str, Any]:
+    """How the service is held."""
+    process = Path(f"/proc/{pod.process.pid}")
+    lines = re.findall(r"^(?:NoNewPrivs|CapBnd|CapPrm):.*$", (process / "status").read_text(), re.M)
+    mounts = (line.split() for line in (process / "mountinfo").read_text().splitlines())
+    flags = {each[4]: each[5].split(",") for each in mounts}
+    return {
+        "lines": lines,
+        "group": (process / "cgroup").read_text().strip(),
+        "read_only": {path: "ro" in flags[path] for path in ("/", "/sys", "/sys/fs/cgroup")},
+        "memory_max": int((place / "memory.max").read_text()),
+        "memory_events": (place / "memory.events").read_text().split(),
+    }
+
+
 def main() -> int:
-    """Run all of it; 0 if the service served the other pod and left nothing behind."""
+    """Run all of it; 0 if it came to its end."""
     parser = argparse.ArgumentParser()
     for name in ("hotset", "tlbtick", "tierd"):
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args()
-    # Else the kernel may move the hot pages first.
-    Path("/proc/sys/kernel/numa_balancing").write_text("0")
-    hotset = [args.hotset, "--size", "120M", "--seconds", "100000", "--rate", "100000"]
-    hotset += ["--fast-node", "0", "--slow-node", "1", "--interval", "1"]
-    spaces = ["unshare", "--mount", "--cgroup", "--pid", "--fork", "--kill-child=TERM"]
-    with groups() as (ours, theirs), contextlib.ExitStack() as stack:
+    with still_kernel(), groups() as (ours, theirs), contextlib.ExitStack() as stack:
         pod = Pod(ours, args.tierd)
-        stack.callback(pod.process.kill)
-        work = started(theirs, [*spaces, *hotset], stdout=subprocess.PIPE)
-        stack.callback(work.kill)
-        assert work.stdout is not None
-        reports = (json.loads(line) for line in work.stdout)
-        tell("begun", near=next(reports)["hot_on_node"].get("0", 0.0))
-        end = time.monotonic() + LIMIT_S
-        while not any("event=source_selected" in line for line in list(pod.log)):
-            assert pod.process.poll() is None, pod.log
-            assert time.monotonic() < end, pod.log
-            next(reports)
-        tick = subprocess.Popen([args.tlbtick, "4000"])
-        stack.callback(tick.kill)
-        near = 0.0
-        while near < 0.5 and time.monotonic() < end and pod.process.poll() is None:
-            near = next(reports)["hot_on_node"].get("0", 0.0)
-        tick.kill()
-        tell("served", near=near, log=pod.log)
-        doctor, status = pod.run("doctor", "--json"), pod.run("status", "--json")
-        tell("doctor", status=doctor.returncode, told=doctor.stdout, errors=doctor.stderr)
-        tell("status", status=status.returncode, told=status.stdout, errors=status.stderr)
+        stack.callback(pod.end)
+        work = Work(theirs, args.hotset)
+        stack.callback(work.end)
+
+        def wait(until: Callable[[], bool]) -> None:
+            end = time.monotonic() + LIMIT_S
+            while not until():
+                alive = pod.process.poll() is None and work.process.poll() is None
+                assert alive, (pod.log, work.reports)
+                assert time.monotonic() < end, (pod.log, work.reports)
+                time.sleep(0.2)
+
+        wait(lambda: bool(work.reports))
+        tell("begun", near=work.near)
+        wait(lambda: any("event=source_selected" in line for line in list(pod.log)))
+        with subprocess.Popen([args.tlbtick, "4000"]) as tick:
+            try:
+                wait(lambda: work.near >= NEAR)
+            finally:
+                tick.kill()
+        tell("served", near=work.near, log=pod.log)
+        for name in ("doctor", "status"):
+            done = pod.run(name, "--json")
+            tell(name, status=done.returncode, told=done.stdout, errors=done.stderr)
         tell("metrics", lines=metrics())
-        confined = Path(f"/proc/{pod.process.pid}/status").read_text()
-        tell("confined", lines=re.findall(r"^(?:NoNewPrivs|CapBnd|CapPrm):.*$", confined, re.M),
-             group=Path(f"/proc/{pod.process.pid}/cgroup").read_text().strip())  # fmt: skip
+        tell("confined", **confinement(pod, ours))
         tell("stopped", status=pod.stop(), log=pod.log)
-        os.kill(_child(work.pid), signal.SIGTERM)
-        *_, last = reports
-        work.wait()
-        tell("end", checksum_ok=last["checksum_ok"])
+        tell("end", checksum_ok=work.end()["checksum_ok"])
     return 0
-
-
-def _child(pid: int) -> int:
-    """The program in a namespace of processes of its own, whose parent is `unshare`."""
-    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
 if __name__ == "__main__":

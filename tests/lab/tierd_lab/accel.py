@@ -27,8 +27,8 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PROOF: Final = "VFS: Unable to mount root"
 """What a kernel without a root file system says at the end of its start (init/do_mounts.c)."""
 _FAILURES: Final = ("KVM internal error", "KVM: entry failed", "kvm run failed")
-"""What QEMU says of a guest that KVM cannot go on with (accel/kvm/kvm-all.c); it stays then, and
-does nothing more."""
+"""What QEMU says of a guest that KVM cannot go on with (accel/kvm, target/i386/kvm); it stays then,
+and does nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,10 @@ def _keep(told: dict[str, Any]) -> None:
         cache.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as new:
             json.dump(told, new)
-        Path(new.name).replace(cache)
+        try:
+            Path(new.name).replace(cache)
+        finally:
+            Path(new.name).unlink(missing_ok=True)
 
 
 def _cache_file() -> Path:
@@ -142,11 +145,11 @@ def probe(qemu: Path, kernel: Kernel, timeout_s: float = PROBE_TIMEOUT_S) -> str
         text = console.text
     if _PROOF in text:
         return ""
-    if failure := _failure(text):
-        return f"a guest did not boot ({failure})"
     last = text.strip().splitlines()[-1:] or ["the guest said nothing"]
     if left <= 0:
         return f"a guest did not boot within {timeout_s:.0f} s ({last[0].strip()})"
+    if failure := _failure(text):
+        return f"a guest did not boot ({failure})"
     return f"a guest did not boot ({last[0].strip()})"
 
 
