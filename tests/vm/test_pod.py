@@ -56,10 +56,15 @@ def test_it_has_what_the_manifest_gives_and_no_more(facts: Any) -> None:
 
 
 def test_pods_are_known_by_the_hosts_paths(facts: Any) -> None:
-    """tierd has a namespace of control groups of its own, whose root is its own group."""
+    """tierd has a namespace of control groups of its own, whose root is its own group.
+
+    Commands that run in its pod, as probes do, are in a group that the configuration matches, too.
+    """
     targets = json.loads(facts["status"]["told"])["targets"]
-    assert [group["cgroup"] for group in targets["groups"]] == [SERVED]
-    assert (targets["watched"], targets["left_out"], targets["idle_matchers"]) == (1, 0, [])
+    found = {group["cgroup"] for group in targets["groups"]}
+    own = facts["confined"]["group"].removeprefix("0::")
+    assert found - {own} == {SERVED}
+    assert (targets["left_out"], targets["idle_matchers"]) == (0, [])
 
 
 def test_the_probe_the_doctor_and_prometheus_are_answered(facts: Any) -> None:
@@ -67,7 +72,7 @@ def test_the_probe_the_doctor_and_prometheus_are_answered(facts: Any) -> None:
     assert facts["doctor"]["status"] == 0, facts["doctor"]
     assert json.loads(facts["doctor"]["told"])["summary"].startswith("tierd can run here")
     lines = dict(line.rsplit(" ", 1) for line in facts["metrics"]["lines"])
-    assert float(lines["tierd_targets"]) == 1
+    assert float(lines["tierd_targets"]) >= 1
     assert float(lines['tierd_migration_results_total{result="moved"}']) > 0
 
 
