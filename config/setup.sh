@@ -275,8 +275,8 @@ install_project() {
 }
 
 # bcc is a package of the distribution only. Python is told where such packages are, and no more:
-# with --system-site-packages it would also run their .pth files at every start, which takes a second
-# under emulation.
+# with --system-site-packages it would also run their .pth files at every start, which takes time,
+# most of all under emulation.
 see_distribution() {
     local packages
     sed -i 's/^\(include-system-site-packages = \)true/\1false/' "$venv/pyvenv.cfg"

@@ -22,10 +22,7 @@ from pathlib import Path
 from typing import Any
 
 CONFIG = Path("/tmp/mishaps.toml")
-SETTINGS = """
-[targets]
-match = { exe = "hotset" }
-refresh_interval = "500ms"
+EMULATED = """
 [loop]
 cpu_limit = "60%"
 [sources.damon]
@@ -33,6 +30,13 @@ cpu_limit = "30%"
 [migration]
 cpu_limit = "60%"
 """
+"""An emulated CPU does about a tenth of a real one's work, and the default shares of that are too
+little to see anything move."""
+SETTINGS = f"""
+[targets]
+match = {{ exe = "hotset" }}
+refresh_interval = "500ms"
+{EMULATED}"""
 KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 INSTANCE = Path("/sys/kernel/tracing/instances/tierd-damon")
 DEADLINE_S = 120

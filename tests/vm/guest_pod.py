@@ -19,7 +19,6 @@ import re
 import shutil
 import signal
 import subprocess
-import textwrap
 import threading
 import time
 import urllib.request
@@ -27,23 +26,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+from guest_mishaps import EMULATED
+
 ROOT = Path(__file__).resolve().parents[2]
-MANIFEST = (ROOT / "config/kubernetes/tierd.yaml").read_text()
+MANIFEST = {
+    each["kind"]: each
+    for each in yaml.safe_load_all((ROOT / "config/kubernetes/tierd.yaml").read_text())
+}
+POD = MANIFEST["DaemonSet"]["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+SECURITY = CONTAINER["securityContext"]
+MEMORY_BYTES = int(CONTAINER["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
 CGROUPS = Path("/sys/fs/cgroup")
 PODS = CGROUPS / "kubepods.slice/kubepods-besteffort.slice"
 LIMIT_S = 300
 NEAR = 0.5
 """So much of the hot pages is waited for."""
-EMULATED = """
-[loop]
-cpu_limit = "60%"
-[sources.damon]
-cpu_limit = "30%"
-[migration]
-cpu_limit = "60%"
-"""
-"""A drop-in beside the shipped configuration: an emulated CPU does about a tenth of a real one's
-work, and the default shares of that are too little to see anything move."""
 INSIDE = """
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs /dev
@@ -85,18 +84,6 @@ def tell(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def listed(pattern: str) -> list[str]:
-    """The words of a list of the manifest; there must be one."""
-    (found,) = re.findall(pattern, MANIFEST)
-    return [word.strip("\"' ") for word in found.split(",")]
-
-
-def configuration() -> str:
-    """`tierd.toml` of the manifest's ConfigMap."""
-    (text,) = re.findall(r"^  tierd\.toml: \|\n((?:(?:    .*)?\n)+)", MANIFEST, re.MULTILINE)
-    return textwrap.dedent(text)
-
-
 def group(name: str) -> Path:
     """A container's control group, as kubelet and containerd would name it."""
     made = PODS / f"kubepods-besteffort-pod{name}.slice/cri-containerd-{name}.scope"
@@ -112,8 +99,7 @@ def groups() -> Iterator[tuple[Path, Path]]:
     ours, theirs = group("aaaa"), group("bbbb")
     for each in reversed([each for each in ours.parents if each.is_relative_to(CGROUPS)]):
         (each / "cgroup.subtree_control").write_text("+memory")
-    (limit,) = re.findall(r"limits: \{ memory: (\d+)Mi \}", MANIFEST)
-    (ours / "memory.max").write_text(str(int(limit) << 20))
+    (ours / "memory.max").write_text(str(MEMORY_BYTES))
     try:
         yield ours, theirs
     finally:
@@ -155,29 +141,35 @@ class Pod:
     def __init__(self, place: Path, tierd: str) -> None:
         self._place, self._tierd = place, tierd
         self._made: list[Path] = []
-        assert re.search(r"seccompProfile:\s+type: Unconfined", MANIFEST)
-        assert re.search(r"appArmorProfile:\s+type: Unconfined", MANIFEST)
-        host = re.findall(r"hostPath: \{ path: (\S+),", MANIFEST)
-        mounted = dict(re.findall(r"\{ name: (\w+), mountPath: ([^ ,]+)", MANIFEST))
-        assert set(host) == set(mounted.values()) - {mounted["config"]}
+        # What is made here is made for these.
+        assert POD["hostPID"] and POD["hostNetwork"] and SECURITY["readOnlyRootFilesystem"]
+        assert not (SECURITY["privileged"] or SECURITY["allowPrivilegeEscalation"])
+        assert SECURITY["capabilities"]["drop"] == ["ALL"] and SECURITY["runAsUser"] == 0
+        for profile in ("seccompProfile", "appArmorProfile"):
+            assert SECURITY[profile] == {"type": "Unconfined"}
+        mounted = {each["name"]: each["mountPath"] for each in CONTAINER["volumeMounts"]}
+        assert mounted.pop("config") == "/etc/tierd"
+        paths = {each["name"]: each.get("hostPath", {}).get("path") for each in POD["volumes"]}
+        host = list(mounted.values())
+        assert host == [paths[name] for name in mounted]
         for each in host:
             self._folder(Path(each))
         self._folder(Path("/etc/tierd"))
         config = Path("/run/pod-config")
         self._folder(config)
-        (config / "tierd.toml").write_text(configuration())
+        (config / "tierd.toml").write_text(MANIFEST["ConfigMap"]["data"]["tierd.toml"])
         (config / "conf.d").mkdir(exist_ok=True)
         (config / "conf.d/emulated.toml").write_text(EMULATED)
-        names = (f"+{name.lower()}" for name in listed(r"add: \[(.*)\]"))
+        names = (f"+{name.lower()}" for name in SECURITY["capabilities"]["add"])
         bounding = "--bounding-set=-all," + ",".join(names)
         self._confined = ["setpriv", "--no-new-privs", "--inh-caps=-all", bounding]
         script = INSIDE % {
             "host": " ".join(host),
             "config": config,
             "confined": " ".join(self._confined),
-            "command": " ".join([tierd, *listed(r"args: \[(.*)\]")]),
+            "command": " ".join([tierd, *CONTAINER["args"]]),
         }
-        # hostPID and hostNetwork: of these two it has no namespace of its own.
+        # Of processes and of the network it has the host's namespaces.
         spaces = ["unshare", "--mount", "--cgroup", "--ipc", "--uts"]
         command = [*spaces, "bash", "-euxc", script]
         self.process = started(place, command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
@@ -201,7 +193,7 @@ class Pod:
     def stop(self) -> int:
         """SIGTERM, as kubelet sends it; its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=30)  # terminationGracePeriodSeconds
+        status = self.process.wait(timeout=POD["terminationGracePeriodSeconds"])
         self._reader.join(10)
         return status
 
@@ -224,7 +216,7 @@ class Pod:
 
 def metrics() -> list[str]:
     """What Prometheus would read from the host's address."""
-    (port,) = re.findall(r"containerPort: (\d+)", MANIFEST)
+    (port,) = (each["containerPort"] for each in CONTAINER["ports"])
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text: str = answer.read().decode()
     return [line for line in text.splitlines() if re.match(r"tierd_(targets|migrat)", line)]

@@ -104,12 +104,10 @@ def _keep(told: dict[str, Any]) -> None:
     cache = _cache_file()
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as new:
-            json.dump(told, new)
-        try:
-            Path(new.name).replace(cache)
-        finally:
-            Path(new.name).unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
+            new = Path(folder) / cache.name
+            new.write_text(json.dumps(told), encoding="utf-8")
+            new.replace(cache)
 
 
 def _cache_file() -> Path:
