@@ -19,6 +19,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -26,18 +27,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-from guest_mishaps import EMULATED
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-ROOT = Path(__file__).resolve().parents[2]
-MANIFEST = {
-    each["kind"]: each
-    for each in yaml.safe_load_all((ROOT / "config/kubernetes/tierd.yaml").read_text())
-}
-POD = MANIFEST["DaemonSet"]["spec"]["template"]["spec"]
-(CONTAINER,) = POD["containers"]
-SECURITY = CONTAINER["securityContext"]
-MEMORY_BYTES = int(CONTAINER["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
+from guest_mishaps import EMULATED
+from pod_manifest import CONFIGURATION, CONTAINER, MEMORY_BYTES, POD, SECURITY
+
 CGROUPS = Path("/sys/fs/cgroup")
 PODS = CGROUPS / "kubepods.slice/kubepods-besteffort.slice"
 LIMIT_S = 300
@@ -157,7 +151,7 @@ class Pod:
         self._folder(Path("/etc/tierd"))
         config = Path("/run/pod-config")
         self._folder(config)
-        (config / "tierd.toml").write_text(MANIFEST["ConfigMap"]["data"]["tierd.toml"])
+        (config / "tierd.toml").write_text(CONFIGURATION)
         (config / "conf.d").mkdir(exist_ok=True)
         (config / "conf.d/emulated.toml").write_text(EMULATED)
         names = (f"+{name.lower()}" for name in SECURITY["capabilities"]["add"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guest_pod import MEMORY_BYTES, SECURITY
+from pod_manifest import MEMORY_BYTES, SECURITY
 
 from tierd.core.process import NUMBERS
 

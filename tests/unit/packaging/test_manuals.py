@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pod_manifest import SECURITY
 
 from tierd.cli import SUMMARIES, build_parser
 from tierd.config.model import Config
@@ -100,12 +101,10 @@ def test_the_unit_leaves_open_what_tierd_needs() -> None:
 
 
 def test_the_manifest_gives_a_pod_the_units_capabilities_and_no_more() -> None:
-    manifest = (ROOT / "config/kubernetes/tierd.yaml").read_text()
-    (listed,) = re.findall(r"add: \[(.*)\]", manifest)
-    assert {name.strip('" ') for name in listed.split(",")} == capabilities()
-    assert 'drop: ["ALL"]' in manifest
-    assert "privileged: false" in manifest
-    assert "allowPrivilegeEscalation: false" in manifest
+    assert set(SECURITY["capabilities"]["add"]) == capabilities()
+    assert SECURITY["capabilities"]["drop"] == ["ALL"]
+    assert SECURITY["privileged"] is False
+    assert SECURITY["allowPrivilegeEscalation"] is False
 
 
 def test_the_operators_page_names_every_capability() -> None:
