@@ -36,6 +36,7 @@ THP = Path("/sys/kernel/mm/transparent_hugepage")
 VPN = np.uint64((1 << 48) - 1)
 PROGRAM = """
 import mmap, os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # also in the threads of numpy
 import numpy as np
 kind, pages = sys.argv[1], int(sys.argv[2])
 shared = mmap.MAP_SHARED if kind == "shared" else mmap.MAP_PRIVATE
@@ -49,7 +50,6 @@ each[:] = 1
 other = os.fork() if kind == "shared" else -1
 if other == 0:
     each[:].sum()
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 print(os.getpid(), (whole.ctypes.data >> 12) + first, flush=True)
 while True:
     signal.sigwait([signal.SIGUSR1])
@@ -85,7 +85,8 @@ class Program:
         """Have these pages used, by one of its processes."""
         pages.astype(np.int64).tofile("/tmp/touch")
         os.kill(pid or self.pids[0], signal.SIGUSR1)
-        self._line()
+        if self._line() != "touched\n":
+            raise RuntimeError("the program ended")
 
     def __enter__(self) -> Program:
         return self

@@ -27,6 +27,7 @@ COST_PERIOD_S = 5
 MOST_OF_A_SCAN = 0.2
 TOUCHER = """
 import mmap, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # also in the threads of numpy
 huge, pages, touched = sys.argv[1] == "huge", int(sys.argv[2]), int(sys.argv[3])
 memory = mmap.mmap(-1, (pages + 512) * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
@@ -35,7 +36,6 @@ whole = np.frombuffer(memory, np.uint8)
 first = -(whole.ctypes.data >> 12) % 512
 each = whole[first * 4096 :][: pages * 4096 : 4096]
 each[:] = 1
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 print((whole.ctypes.data >> 12) + first, flush=True)
 while True:
     signal.sigwait([signal.SIGUSR1])
@@ -69,6 +69,14 @@ def referenced(pid: int, first: int, pages: int) -> int:
     return found
 
 
+def use(work: subprocess.Popen[str]) -> None:
+    """Have a toucher use its pages once; if it ended, say so."""
+    assert work.stdout is not None
+    work.send_signal(signal.SIGUSR1)
+    if work.stdout.readline() != "touched\n":
+        raise RuntimeError(f"the toucher ended with status {work.wait()}")
+
+
 def seen(kind: str, sampling_interval_us: int) -> dict[str, int]:
     """What the kernel sees of pages that were used once: before the first scan, and between two."""
     command = [sys.executable, "-c", TOUCHER, kind, str(PAGES), str(TOUCHED)]
@@ -81,9 +89,7 @@ def seen(kind: str, sampling_interval_us: int) -> dict[str, int]:
 
         def touch() -> int:
             Path(f"/proc/{work.pid}/clear_refs").write_text("1")
-            work.send_signal(signal.SIGUSR1)
-            assert work.stdout is not None
-            work.stdout.readline()
+            use(work)
             return referenced(work.pid, first, PAGES)
 
         def scanned() -> int:
@@ -164,8 +170,7 @@ def unwatched() -> Result:
             assert work.stdout is not None
             first = int(work.stdout.readline())
             Path(f"/proc/{work.pid}/clear_refs").write_text("1")
-            work.send_signal(signal.SIGUSR1)
-            work.stdout.readline()
+            use(work)
             control.scan_set(period_us=50_000, budget_ppm=800_000, sampling_interval_us=10_000)
             control.target_add(1, work.pid, [(first, first + PAGES)])
             end = time.monotonic() + 60
@@ -202,8 +207,7 @@ def cost() -> Result:
             switch.write_text(which)
             before, spent = control.scan_get().stats, lab.cpu_ns(lab.scanner_pid())
             for _ in range(4 * COST_PERIOD_S):
-                work.send_signal(signal.SIGUSR1)
-                work.stdout.readline()
+                use(work)
                 time.sleep(1)
             after, took = control.scan_get().stats, lab.cpu_ns(lab.scanner_pid()) - spent
             if turn > 1:
