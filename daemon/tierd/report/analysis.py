@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -116,7 +116,7 @@ def analyse(
         RecordingError: the recording cannot be read.
         TierdError: no tick was recorded, or there is no such target.
     """
-    blocks: Counter[int] = Counter()
+    blocks: defaultdict[int, float] = defaultdict(float)
     begin_ns = end_ns = None
     tiers: dict[str, None] = {}
     for tick in _ticks(recording):
@@ -157,7 +157,9 @@ def _usable(
     return page[usable], count[usable].astype(np.float64)
 
 
-def _count_blocks(blocks: Counter[int], page: U64Array, count: npt.NDArray[np.float32]) -> None:
+def _count_blocks(
+    blocks: defaultdict[int, float], page: U64Array, count: npt.NDArray[np.float32]
+) -> None:
     page, weight = _usable(page, count)
     block, at = np.unique(page >> _BLOCK_SHIFT, return_inverse=True)
     held = np.bincount(at, weight, len(block))
@@ -165,7 +167,7 @@ def _count_blocks(blocks: Counter[int], page: U64Array, count: npt.NDArray[np.fl
         blocks[number] += accesses
 
 
-def _choose_target(report: Report, blocks: Counter[int], wanted: int | None, rows: int) -> None:
+def _choose_target(report: Report, blocks: dict[int, float], wanted: int | None, rows: int) -> None:
     block = np.array(sorted(blocks), np.uint64)
     held = np.array([blocks[int(each)] for each in block], np.float64)
     key = block << _BLOCK_SHIFT
