@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from tierd.core.access import F32Array
 from tierd.core.errors import TierdError
 from tierd.core.migration import Direction, Fate
-from tierd.core.pagekey import PAGE_SIZE, F64Array, U64Array, target_of, vpn_of
+from tierd.core.pagekey import PAGE_SIZE, F64Array, I64Array, U64Array, target_of, vpn_of
 from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import Meta, RecordedTarget, RecordedTick
 from tierd.replay.policy import UNKNOWN, add_served
@@ -149,17 +149,13 @@ def _ticks(recording: Recording) -> Iterator[RecordedTick]:
     return (tick for tick in recording if not isinstance(tick, Gap))
 
 
-def _usable(
-    page: U64Array, count: npt.NDArray[np.float32]
-) -> tuple[U64Array, npt.NDArray[np.float64]]:
+def _usable(page: U64Array, count: F32Array) -> tuple[U64Array, F64Array]:
     """Records that mean something, as heat sees it."""
     usable = np.isfinite(count) & (count > 0) & (count < 2.0**60)
     return page[usable], count[usable].astype(np.float64)
 
 
-def _count_blocks(
-    blocks: defaultdict[int, float], page: U64Array, count: npt.NDArray[np.float32]
-) -> None:
+def _count_blocks(blocks: defaultdict[int, float], page: U64Array, count: F32Array) -> None:
     page, weight = _usable(page, count)
     block, at = np.unique(page >> _BLOCK_SHIFT, return_inverse=True)
     held = np.bincount(at, weight, len(block))
@@ -306,9 +302,7 @@ def find_areas(block: U64Array, accesses: F64Array, rows: int) -> tuple[tuple[Ar
     return _divide(start, end, rows), share
 
 
-def _divide(
-    start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], rows: int
-) -> tuple[Area, ...]:
+def _divide(start: I64Array, end: I64Array, rows: int) -> tuple[Area, ...]:
     size = (end - start).astype(np.float64)
     given = np.maximum(1, np.floor(rows * size / size.sum())).astype(np.int64)
     while given.sum() > rows:
@@ -321,7 +315,7 @@ def _divide(
     )
 
 
-def rows_of(vpn: U64Array, areas: Sequence[Area]) -> npt.NDArray[np.int64]:
+def rows_of(vpn: U64Array, areas: Sequence[Area]) -> I64Array:
     """The row, int64[n], of each virtual page number; -1 for pages in no area."""
     row = np.full(len(vpn), -1, np.int64)
     for area in areas:
