@@ -257,9 +257,9 @@ install_project() {
     say ".venv is missing or older than the sources"
     [ "$check" = no ] || { incomplete=yes && return 0; }
     need_space "$root" "$venv_mib"
-    # A folder that another Python made, or that was not finished, is made again.
+    # A folder that another Python made, or elsewhere, or that was not finished, is made again.
     if ! "$venv/bin/python" -c "import sys; sys.exit(sys.base_prefix != '/usr')" 2>/dev/null ||
-        [ ! -x "$venv/bin/pip" ] || [ ! -f "$venv/pyvenv.cfg" ]; then
+        [ ! -x "$venv/bin/pip" ] || ! grep -qsx "command = .* $venv" "$venv/pyvenv.cfg"; then
         rm -rf "$venv"
         [ "$demo_only" = no ] || extras=gpu
         "$python" -m venv "$venv" || die "cannot make $venv"
