@@ -65,7 +65,7 @@ lint: setup
 	@$(PYTHON) config/generate.py --check
 	@$(PYTHON) tests/lint/layers.py
 	@$(PYTHON) tests/lint/house.py
-	@clang-format --dry-run -Werror $(C_FILES)
+	@.venv/bin/clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
 	@shellcheck config/setup.sh kmod/kernels.sh config/debian/build.sh config/debian/*.p*[mt] \
 		tests/lab/tierd_lab/guestbin/* tests/lab/kernel-builds/build.sh tests/bench/tiering/guest/*.sh

@@ -35,7 +35,7 @@ packages_mib=1500
 venv_mib=200
 # What tests, benchmarks and the RTL need besides.
 tests_plain=(
-    clang clang-format cpio debootstrap e2fsprogs libbpf1 libsqlite3-dev openssl python3-bpfcc
+    clang cpio debootstrap e2fsprogs libbpf1 libsqlite3-dev openssl python3-bpfcc
     redis-tools scdoc shellcheck sparse
 )
 tests_extras=dev,rtl,bench

@@ -208,7 +208,7 @@ static void forget_pages(struct chunk *chunk, uint64_t from, uint64_t to)
 		const size_t at = page % HUGE_PAGES;
 
 		chunk->history[at] = 0;
-		chunk->hot[at / 8] &= (uint8_t) ~(1U << at % 8);
+		chunk->hot[at / 8] &= (uint8_t)~(1U << at % 8);
 	}
 }
 

@@ -25,10 +25,8 @@ struct set {
 };
 
 #define COLUMN_OF(of)                                                                              \
-	{                                                                                          \
-		offsetof(struct set, of), sizeof(((struct set *)0)->of[0]),                        \
-		    sizeof(((struct set *)0)->of) / sizeof(((struct set *)0)->of[0])               \
-	}
+	{offsetof(struct set, of), sizeof(((struct set *)0)->of[0]),                               \
+	 sizeof(((struct set *)0)->of) / sizeof(((struct set *)0)->of[0])}
 
 static const struct {
 	size_t at;

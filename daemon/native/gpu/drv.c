@@ -13,10 +13,7 @@ struct entry {
 	int needed;
 };
 
-#define AT(member, name, needed)                                                                   \
-	{                                                                                          \
-		name, offsetof(struct tg_driver, member), needed                                   \
-	}
+#define AT(member, name, needed) {name, offsetof(struct tg_driver, member), needed}
 
 static const struct entry entries[] = {
     AT(init, "cuInit", 1),
