@@ -162,6 +162,9 @@ class Refusals:
         """Take in what became of moves."""
         page, fate = report.plan.page, report.fate
         refused, moved = np.isin(fate, KEPT), fate == MOVED
+        known = len(self._folios.rows) + len(self._mappings.rows) + len(self._refused)
+        if not (known or refused.any()):
+            return
         target = target_of(page)
         again = (self._folios.of(page)["end"] > 0) | (self._mappings.of(page)["end"] > 0)
         self.retried["moved"] += int(np.count_nonzero(again & moved))
@@ -181,11 +184,10 @@ class Refusals:
             self._see_mappings(spans, good, bad, (page[own & refused], fate[own & refused]), now_ns)
         refused &= self._mappings.of(page)["until_ns"] == 0
         start = page[refused]
-        self._hold(
-            self._folios.refuse(start, start + np.uint64(1), fate[refused], now_ns), held=True
-        )
-        for rows in (self._folios, self._mappings):
-            self._trim(rows)
+        rows = self._folios.refuse(start, start + np.uint64(1), fate[refused], now_ns)
+        self._hold(rows, held=True)
+        self._trim(self._folios)
+        self._trim(self._mappings)
 
     def release(self, now_ns: int) -> None:
         """Let policies plan again what has waited long enough.
@@ -194,6 +196,8 @@ class Refusals:
         all of it is costly. If nothing there is planned before the wait has passed again, the whole
         mapping is released.
         """
+        if not (len(self._folios.rows) or len(self._mappings.rows)):
+            return
         probes = self._mappings.probes(now_ns)
         block = _block(probes["probe"])
         probes["start"] = np.maximum(probes["start"], block)
