@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tierd.config.model import heat_bytes
 from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
@@ -121,7 +122,7 @@ def main() -> None:
         config = loads(f"[targets]\nmatch = {{ pid = {workload.pid} }}\n")
         source = SteadySource(args.rate)
         heat = HeatTable(
-            capacity_pages=config.heat.memory_bytes // bounds.HEAT_BYTES_PER_PAGE,
+            capacity_pages=heat_bytes(config) // bounds.HEAT_BYTES_PER_PAGE,
             half_life_s=config.heat.half_life_ns / 1e9,
         )
         # The workload is this process's child, which tierd would never watch.
