@@ -132,7 +132,7 @@ def run_ns(runs: Any, touch: Touch) -> float:
         touch.say("go")
         after = runs()
         found.append((after[0] - before[0]) / max(1, after[1] - before[1]))
-    return statistics.median(found)
+    return float(statistics.median(found))
 
 
 def user(way: str) -> None:

@@ -8,6 +8,7 @@ footprints, batches) for quick runs; the links stay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import graphs
@@ -31,9 +32,9 @@ def _graph() -> graphs.Graph:
 
 @lru_cache
 def graph_trace(name: str, chunks: int) -> Events:
-    """The trace of an algorithm on `chunks` chunks."""
-    return {"pagerank": graphs.pagerank, "bfs": graphs.bfs, "wcc": graphs.wcc,
-            "louvain": graphs.louvain}[name](_graph(), chunks)  # fmt: skip
+    """The trace of an algorithm, a function of `graphs`, on `chunks` chunks."""
+    made: Callable[[graphs.Graph, int], Events] = getattr(graphs, name)
+    return made(_graph(), chunks)
 
 
 def borrower(name: str, gpu: int, share: float, scale: int) -> Job:

@@ -41,7 +41,8 @@ from tierd.core.tiermap import (
     TierMap,
 )
 from tierd.engine.build import make_policy
-from tierd.engine.loop import Components, Service
+from tierd.engine.components import Components
+from tierd.engine.loop import Service
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover

@@ -25,7 +25,8 @@ def zipf_pages(pages: int, samples: int, exponent: float, seed: int) -> np.ndarr
     weight = np.arange(1, pages + 1, dtype=np.float64) ** -exponent
     cumulative = np.cumsum(weight)
     rank = np.searchsorted(cumulative, random.random(samples) * cumulative[-1])
-    return random.permutation(pages).astype(np.uint64)[rank] + np.uint64(0x7F0000000) | TARGET_KEY
+    page: np.ndarray = random.permutation(pages).astype(np.uint64)[rank]
+    return page + np.uint64(0x7F0000000) | TARGET_KEY
 
 
 def measure(pages: int, samples: int, batch: int, huge_share: float) -> dict[str, float]:

@@ -116,7 +116,7 @@ class Bench:
             root=root,
             open_cards=self.cards.open,  # type: ignore[arg-type]
             open_ring=self.open_ring,
-            make_scan=lambda *_: Scanner(),  # type: ignore[arg-type,return-value]
+            make_scan=lambda *_: Scanner(),  # type: ignore[arg-type]
         )
         self.selector = SourceSelector([self.source])
         self.heat = HeatTable(capacity_pages=10_000, half_life_s=5.0)

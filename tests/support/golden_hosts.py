@@ -23,8 +23,9 @@ from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import NodeUsage
 from tierd.engine.build import make_fast_path, make_policy
+from tierd.engine.components import Components
 from tierd.engine.groups import ResidentBytes
-from tierd.engine.loop import Components, Service
+from tierd.engine.loop import Service
 from tierd.engine.pressure import PressureMonitor
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import RecordedTarget, RecordingHeat

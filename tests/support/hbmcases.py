@@ -96,7 +96,7 @@ def sweep_ms(figures: Mapping[str, Any]) -> float:
     """Of the last five, which run when the daemon has ended; of both tenants together."""
     others = figures["others"] or [0.0] * len(figures["sweeps"])
     both = [one + other for one, other in zip(figures["sweeps"], others, strict=True)]
-    return 1e3 * median(both[-5:])
+    return 1e3 * float(median(both[-5:]))
 
 
 def _scattered(names: Sequence[str], share: float) -> dict[str, Any]:

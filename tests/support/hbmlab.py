@@ -215,6 +215,7 @@ class HbmLab:
             AssertionError: the program or guest_hbm.py failed, or nothing came in time.
             GuestError, TrafficError: the guest died, or was lost twice.
         """
+        request: dict[str, Any]
         request = {"command": list(command), "free": free, "place": place, "config": config}
         request |= {"period": period, "poll_s": poll_s, "weights": weights}
         for runs_left in range(RUNS - 1, -1, -1):

@@ -398,10 +398,10 @@ class LargeHost:
             group = f"/service-{target % 64}"
             self.proc.add(FIRST_PID + target, cgroup=group, rss_bytes=self.each * PAGE_SIZE)
             self._write_maps(target)
-        for group in range(min(targets, 64)):
-            (folder / f"cgroup/service-{group}").mkdir(parents=True)
+        for number in range(min(targets, 64)):
+            (folder / f"cgroup/service-{number}").mkdir(parents=True)
             for what in ("memory", "cpu"):
-                path = folder / f"cgroup/service-{group}/{what}.pressure"
+                path = folder / f"cgroup/service-{number}/{what}.pressure"
                 path.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
         self._active()
 
@@ -543,11 +543,11 @@ class LargeHost:
         self._used -= np.bincount(old, size[moved], 2).astype(np.int64)
         self._used += np.bincount(plan.dest[moved], size[moved], 2).astype(np.int64)
         self.node[at] = plan.dest[moved]
-        node = np.where(moved, plan.dest, plan.source).astype(np.int16)
-        node[fate == Fate.GONE] = -1
+        end = np.where(moved, plan.dest, plan.source).astype(np.int16)
+        end[fate == Fate.GONE] = -1
         spent = len(plan) * KERNEL.move_ns
         bytes_moved = int(size[moved].sum()) * PAGE_SIZE
-        return MigrationResult(plan, fate, node, {}, bytes_moved, spent, spent, 0)
+        return MigrationResult(plan, fate, end, {}, bytes_moved, spent, spent, 0)
 
     # ------------------------------------------------------------- time
 

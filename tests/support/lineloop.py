@@ -162,7 +162,7 @@ class LineLoop(Loop):
 
     def begin_at(self, lines: Mapping[str, int]) -> None:
         """Let arrays be read from these of their lines on."""
-        for ours, array in zip(self._arrays, self.machine.arrays, strict=True):  # type: ignore[attr-defined]
+        for ours, array in zip(self._arrays, self.machine.arrays, strict=True):
             ours.at = lines[array.name]
 
     def _advance(self) -> tuple[np.ndarray, np.ndarray, Traffic]:

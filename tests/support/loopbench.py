@@ -269,18 +269,20 @@ class Bench:
     ) -> None:
         self.source, self.mover, self.heat = source or Source(), Mover(), Heat()
         self.tracking, self.hotplug = Tracking(), Hotplug()
+        made: Any = (self.tracking, self.heat, self.mover, self.hotplug)
+        tracking, heat, mover, hotplug = made
         rooms: Any = Components(
             sources=SourceSelector([self.source]),
-            tracking=self.tracking,
-            heat=self.heat,
+            tracking=tracking,
+            heat=heat,
             policy=WatermarkPolicy(watermarks()),
-            mover=self.mover,
+            mover=mover,
             read_tiers=lambda: later or tiers,
             read_usage=lambda _: {
                 0: NodeUsage(PAGES * 4096, int(FREE * PAGES) * 4096, 0),
                 1: NodeUsage(PAGES * 4096, 9000 * 4096, 0),
             },
-            hotplug=self.hotplug,
+            hotplug=hotplug,
             pressure_monitor=PressureMonitor(Path("/nowhere")),
             cgroup_pressure=CgroupPressureMonitor(Path("/nowhere")),
             fast_path=steering,

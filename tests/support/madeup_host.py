@@ -32,8 +32,9 @@ from tierd.core.tiermap import (
 )
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
+from tierd.engine.components import Components
 from tierd.engine.groups import ResidentBytes
-from tierd.engine.loop import Components, Service
+from tierd.engine.loop import Service
 from tierd.observe.recording.recorder import Recorder, RecorderStats
 from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.sources.selection import SourceSelector

@@ -103,7 +103,8 @@ class Machine:
 
     def latency(self, load: np.ndarray) -> np.ndarray:
         u = np.minimum(load / self.wide, 0.9995)
-        return self.idle + DEPTH * LINE_BYTES * 1e9 / self.wide * u / (2 * (1 - u))
+        wait_ns: np.ndarray = DEPTH * LINE_BYTES * 1e9 / self.wide * u / (2 * (1 - u)) + self.idle
+        return wait_ns
 
     def solve(self, shares: Mapping[str, np.ndarray]) -> np.ndarray:
         """Operations a second of each program, for each array's share of accesses by tier.
@@ -114,7 +115,7 @@ class Machine:
         wait = self._waits @ where  # latencies an operation waits for, by program and tier
         moved = self._moved @ where  # bytes that an operation moves
         load, step = self.load.copy(), 0.5
-        before = np.zeros(len(load))
+        before, rates = np.zeros(len(load)), np.zeros(len(where))
         for _ in range(300):
             rates = self._threads / (self._compute_ns + wait @ self.latency(load)) * 1e9
             change = rates @ moved + self.copying - load

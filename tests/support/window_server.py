@@ -325,5 +325,5 @@ class WindowServer:
 
 def model_cards() -> list[Registers]:
     """Full-size, small (its hot list overflows soon), published; and one that interrupts."""
-    small = {"log2_width": 10, "ring_size": 64}
-    return [Card("model"), Card("model", **small), PublishedCard(), Card("model", **small)]
+    small, interrupting = (Card("model", log2_width=10, ring_size=64) for _ in range(2))
+    return [Card("model"), small, PublishedCard(), interrupting]
