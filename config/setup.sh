@@ -14,7 +14,7 @@
 set -euo pipefail
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive PIP_ROOT_USER_ACTION=ignore
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
 stamp=$venv/.tierd-setup
 python=/usr/bin/python3
@@ -257,9 +257,9 @@ install_project() {
     say ".venv is missing or older than the sources"
     [ "$check" = no ] || { incomplete=yes && return 0; }
     need_space "$root" "$venv_mib"
-    # A folder that another Python made, or elsewhere, or that was not finished, is made again.
+    # A folder that another Python made, that was made elsewhere or not finished, is made again.
     if ! "$venv/bin/python" -c "import sys; sys.exit(sys.base_prefix != '/usr')" 2>/dev/null ||
-        [ ! -x "$venv/bin/pip" ] || ! grep -qsx "command = .* $venv" "$venv/pyvenv.cfg"; then
+        [ ! -x "$venv/bin/pip" ] || [ "$(made_as)" != "$venv" ]; then
         rm -rf "$venv"
         [ "$demo_only" = no ] || extras=gpu
         "$python" -m venv "$venv" || die "cannot make $venv"
@@ -272,6 +272,11 @@ install_project() {
         --editable "$root/tests/lab" --editable "$root/fpga/python"
     printf '%s\n' "$now $extras" >"$stamp"
     say "installed: $venv/bin/tierd"
+}
+
+# The folder as which .venv was made.
+made_as() {
+    sed -n 's/^command = .* -m venv \(--[^ ]* \)*//p' "$venv/pyvenv.cfg" 2>/dev/null || true
 }
 
 # bcc is a package of the distribution only. Python is told where such packages are, and no more:

@@ -23,6 +23,12 @@ LAUNCHED = False
 """Borrowers are unmodified programs under the preload."""
 SEED = 7
 """Of the generated graph."""
+ALGORITHMS: dict[str, Callable[[graphs.Graph, int], Events]] = {
+    "pagerank": graphs.pagerank,
+    "bfs": graphs.bfs,
+    "wcc": graphs.wcc,
+    "louvain": graphs.louvain,
+}
 
 
 @lru_cache
@@ -32,9 +38,8 @@ def _graph() -> graphs.Graph:
 
 @lru_cache
 def graph_trace(name: str, chunks: int) -> Events:
-    """The trace of an algorithm, a function of `graphs`, on `chunks` chunks."""
-    made: Callable[[graphs.Graph, int], Events] = getattr(graphs, name)
-    return made(_graph(), chunks)
+    """The trace of an algorithm on `chunks` chunks."""
+    return ALGORITHMS[name](_graph(), chunks)
 
 
 def borrower(name: str, gpu: int, share: float, scale: int) -> Job:

@@ -115,7 +115,7 @@ class Machine:
         wait = self._waits @ where  # latencies an operation waits for, by program and tier
         moved = self._moved @ where  # bytes that an operation moves
         load, step = self.load.copy(), 0.5
-        before, rates = np.zeros(len(load)), np.zeros(len(where))
+        before, rates = np.zeros(len(load)), np.zeros(len(self.programs))
         for _ in range(300):
             rates = self._threads / (self._compute_ns + wait @ self.latency(load)) * 1e9
             change = rates @ moved + self.copying - load

@@ -73,8 +73,9 @@ def use(work: subprocess.Popen[str]) -> None:
     """Have a toucher use its pages once; if it ended, say so."""
     assert work.stdout is not None
     work.send_signal(signal.SIGUSR1)
-    if work.stdout.readline() != "touched\n":
-        raise RuntimeError(f"the toucher ended with status {work.wait()}")
+    said = work.stdout.readline()
+    if said != "touched\n":
+        raise RuntimeError(f"the toucher said {said!r}, status {work.poll()}")
 
 
 def seen(kind: str, sampling_interval_us: int) -> dict[str, int]:

@@ -143,7 +143,7 @@ def finish(workload: subprocess.Popen[str]) -> dict[str, Any]:
 def target_killed(args: argparse.Namespace) -> dict[str, Any]:
     """The target dies under the mover; the service goes on and takes the next one.
 
-    SIGTERM comes while pages of that one are still to be moved: exit 0.
+    SIGTERM comes after the first moves of that one: exit 0.
     """
     tierd = Tierd(args)
     first = start_workload(args, 600)

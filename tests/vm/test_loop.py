@@ -127,7 +127,7 @@ def test_a_killed_target_does_not_stop_the_service(mishaps: Any) -> None:
     assert "failed" not in facts["totals"]["migration_results"]
 
 
-def test_sigterm_in_the_middle_of_a_plan_ends_with_zero(mishaps: Any) -> None:
+def test_sigterm_after_the_first_moves_ends_with_zero(mishaps: Any) -> None:
     facts = mishaps["target_killed"]
     assert facts["moved_after"]
     assert facts["exit"] == 0

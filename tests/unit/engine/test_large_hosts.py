@@ -77,7 +77,7 @@ def test_a_table_that_grows_takes_hardly_more_than_the_larger_one() -> None:
     assert rss_bytes()[1] - begun < grown + size // 2
 
 
-def test_a_decision_that_asks_for_more_of_the_same_asks_heat_twice() -> None:
+def test_a_decision_that_asks_for_a_little_more_of_the_same_asks_heat_twice() -> None:
     table = HeatTable(capacity_pages=CAPACITY, half_life_s=5.0)
     for heat in range(1, 9):
         page = np.arange(heat * 1000, heat * 1000 + 1000, dtype=np.uint64)
