@@ -29,7 +29,9 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from large_host import SECOND, START_NS, LargeHost, forget_peak, rss_bytes
+from large_host import SECOND, START_NS, LargeHost
+from large_host_meter import forget_peak, rss_bytes
+from large_host_service import in_place, make_service
 
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.engine.loop import Service
@@ -119,8 +121,8 @@ def measure(pages: int, case: str, spans: Spans, profile: str = "") -> dict[str,
         rest_collector()
         before, _ = rss_bytes()
         forget_peak()
-        with host.in_place():
-            service = host.make_service()
+        with in_place(host):
+            service = make_service(host)
             watch = Watch(host, service, spans)
             service.observe(watch)
             service.work.run = _timed(watch, service.work.run)  # type: ignore[method-assign]

@@ -13,21 +13,16 @@ CPU for an answer is counted by `KERNEL`; what the stand-ins themselves use is l
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import struct
-import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from fake_proc import FakeEvents, FakeProc
-from fakering import FakeRing
+from fake_proc import FakeProc
+from large_host_meter import KERNEL, Meter
+from large_host_scanner import Scanner
+from madeup_host import two_tiers
 
 from tierd._native import ffi, lib
 from tierd.config.model import heat_bytes
@@ -35,23 +30,7 @@ from tierd.config.whole import loads
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import HUGE_PAGES, PAGE_SIZE, VPN_BITS, target_of, vpn_of
 from tierd.core.tiermap import NodeUsage
-from tierd.engine import build, loop
-from tierd.engine.components import Components
-from tierd.engine.loop import Service
-from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
-from tierd.engine.tracking import Tracking
-from tierd.migration import NativeMover
-from tierd.observe import tick_record
-from tierd.observe.metrics.state import MetricsState
-from tierd.sources.kmod.netlink import TargetState
-from tierd.sources.kmod.ring import Ring
-from tierd.sources.kmod.uapi import DEVICE, HISTORY, RECORD, Kind, PageFlags
-from tierd.sources.scan import ScanSource
-from tierd.sources.selection import SourceSelector
-from tierd.workloads import bounded_reads, residency
-from tierd.workloads.maps import MapReader
-from tierd.workloads.registry import TargetRegistry
-from tierd.workloads.residency import ResidencyScanner
+from tierd.sources.kmod.uapi import DEVICE
 
 FIRST_VPN = 0x7F0000000
 SECOND = 10**9
@@ -68,267 +47,9 @@ ABSENT = 16
 """The last pages of each block are not there."""
 CHUNK = 2048
 """Pages that were allocated together on one node."""
-COLD_S = 600.0
-"""A cold page is used once in so many seconds. By chance, some are found in two of eight scans."""
 BUSY = 0.01
 """Of the moves, so many fail because somebody uses the page."""
 FIRST_PID = 1000
-RING_RECORDS = 1 << 17
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Nanoseconds of CPU time that a kernel uses for an answer about a page or folio.
-
-    Measured on Linux 6.18 in a virtual machine, on a process of a GiB. `scan_ns` is what the
-    module's scanner uses for an entry of a page table (docs/operate/scale.md).
-    """
-
-    query_ns: int = 190
-    query_huge_ns: int = 700
-    pagemap_ns: int = 10
-    move_ns: int = 1500
-    scan_ns: int = 20
-
-
-KERNEL = Kernel()
-
-
-class Meter:
-    """CPU time of the service's threads, without that of stand-ins and with that of the kernel."""
-
-    def __init__(self) -> None:
-        self._own = threading.local()
-        self.left_out_ns = self.kernel_ns = 0
-
-    @contextlib.contextmanager
-    def left_out(self) -> Iterator[None]:
-        """What is done inside is no part of the service."""
-        begun = lib.tierd_thread_cpu_ns()
-        try:
-            yield
-        finally:
-            spent = lib.tierd_thread_cpu_ns() - begun
-            self.left_out_ns += spent
-            self._own.ns = getattr(self._own, "ns", 0) - spent
-
-    def kernel(self, spent_ns: int) -> None:
-        """The kernel would have used so much for this thread."""
-        self.kernel_ns += spent_ns
-        self._own.ns = getattr(self._own, "ns", 0) + spent_ns
-
-    def thread_ns(self) -> int:
-        """As `tierd_thread_cpu_ns`."""
-        return int(lib.tierd_thread_cpu_ns()) + int(getattr(self._own, "ns", 0))
-
-    def process_ns(self) -> int:
-        """Of all threads, without the kernel's part that is counted by `kernel`."""
-        return time.process_time_ns() - self.left_out_ns
-
-
-class Library:
-    """The native library but for what a kernel answers."""
-
-    def __init__(self, host: LargeHost) -> None:
-        self._host = host
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(lib, name)
-
-    def tierd_thread_cpu_ns(self) -> int:
-        """See `Meter`."""
-        return self._host.meter.thread_ns()
-
-    def tierd_pagemap_scan(self, pid: int, start: int, end: int, need: int, *rest: Any) -> int:
-        """PAGEMAP_SCAN; the descriptor is the process's number."""
-        with self._host.meter.left_out():
-            return self._host.pagemap_scan(pid, start, end, need, *rest)
-
-    def tierd_move_pages(self, pid: int, n: int, address: Any, nodes: Any, status: Any) -> int:
-        """move_pages(2) that asks for nodes."""
-        with self._host.meter.left_out():
-            return self._host.query(pid, n, address, status)
-
-
-class Poller:
-    """The loop's sleep, in which the host's time passes."""
-
-    def __init__(self, host: LargeHost, fd: int, **signals: Any) -> None:
-        del fd, signals
-        self._host = host
-        self.interrupt = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def listen(self, phase_change_fd: int) -> None:
-        """Scans that end are told of by `wait`."""
-
-    def wait(self, seconds: float) -> tuple[bool, bool, bool]:
-        """Until the time is over, or a scan of a target has ended."""
-        with self._host.meter.left_out():
-            return False, False, self._host.sleep(int(seconds * 1e9))
-
-
-class Hotplug:
-    """Memory neither comes nor goes."""
-
-    def fileno(self) -> int:
-        """None."""
-        return -1
-
-    def changed(self) -> bool:
-        """Never."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class LargeMover(NativeMover):
-    """Moves pages of the host; everything else of it is the service's."""
-
-    def __init__(self, host: LargeHost) -> None:
-        super().__init__(rate_bytes_per_s=host.config.migration.rate_limit_bytes_per_s)
-        self._host = host
-
-    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
-        """See `LargeHost.move`."""
-        with self._host.meter.left_out():
-            return self._host.move(plan)
-
-
-class Scanner:
-    """The module's scanner: `Control`, and the ring that it writes.
-
-    It goes through all targets, one after the other, as fast as a twentieth of a CPU allows and no
-    more than once a period.
-    """
-
-    def __init__(self, host: LargeHost) -> None:
-        self._host = host
-        self.ring = FakeRing(RING_RECORDS)
-        self.settings = {"period_us": 800_000, "sampling_interval_us": 0, "report_scans": 3}
-        self._targets: dict[int, dict[str, int]] = {}
-        self._at = 0
-        """The first page that is scanned next."""
-        self._cycle = 0
-        self._cycle_ns = self._debt_ns = 0
-        self.records = 0
-
-    def open_ring(self, root: Path) -> Ring:
-        """Its ring."""
-        return Ring(self.ring.memory)
-
-    def open_control(self) -> Any:
-        """A connection to it."""
-        return self
-
-    def scan_set(self, **settings: Any) -> None:
-        """Scan so from now on."""
-        self.settings |= {name: settings[name] for name in self.settings if name in settings}
-
-    def target_add(self, target: int, pid: int, ranges: Any) -> None:
-        """Scan it."""
-        self._targets[target] = {"rounds": 0}
-
-    def target_set(self, target: int, ranges: Any) -> None:
-        """It stays."""
-
-    def target_del(self, target: int) -> None:
-        """Scan it no more."""
-        self._targets.pop(target, None)
-
-    def targets(self) -> list[TargetState]:
-        """Statistics of all."""
-        pids = self._host.pids
-        return [TargetState(t, pids[t], dict(each)) for t, each in self._targets.items()]
-
-    def close(self) -> None:
-        """Scan nothing."""
-        self._targets.clear()
-
-    @property
-    def _step_ns(self) -> float:
-        """Time that a page takes."""
-        host = self._host
-        entries = host.pages / (HUGE_PAGES if host.huge else 1)
-        cycle_ns = max(self.settings["period_us"] * 1000, entries * KERNEL.scan_ns / 0.05)
-        return cycle_ns / host.pages
-
-    @property
-    def touched(self) -> float:
-        """Of the cold pages, so many are reported in a scan: two of eight found them accessed."""
-        once = self._step_ns * self._host.pages / 1e9 / COLD_S
-        return min(0.05, 10 * once * once)
-
-    def due_ns(self) -> int:
-        """Until a target's scan ends."""
-        host = self._host
-        end = (self._at // host.each + 1) * host.each
-        return max(1, int((end - self._at) * self._step_ns - self._debt_ns))
-
-    def advance(self, elapsed_ns: int) -> bool:
-        """Scan for so long; true if a target's scan has ended."""
-        host, ended = self._host, False
-        if not self._targets:
-            return False
-        step_ns, self._debt_ns = self._step_ns, self._debt_ns + elapsed_ns
-        while (count := int(self._debt_ns / step_ns)) > 0:
-            end = (self._at // host.each + 1) * host.each
-            stop = min(end, self._at + count)
-            self._debt_ns -= int((stop - self._at) * step_ns)
-            self._scan(self._at, stop)
-            self._at = stop
-            if stop == end:
-                ended = True
-                self._end(
-                    stop // host.each - 1, int(host.each * step_ns * (host.pages // host.each))
-                )
-            if self._at >= host.pages:
-                self._at, self._cycle = 0, self._cycle + 1
-        return ended
-
-    def _scan(self, start: int, stop: int) -> None:
-        host, report_scans = self._host, self.settings["report_scans"]
-        if start // host.each not in self._targets:
-            return
-        hot = host.hot_between(start, stop)
-        hot = hot[(hot // host.unit + self._cycle) % report_scans == 0]
-        count = host.random.poisson((stop - start) // host.unit * self.touched)
-        cold = host.random.integers(start // host.unit, -(-stop // host.unit), count) * host.unit
-        made = np.zeros(len(hot) + len(cold), RECORD)
-        index = np.concatenate([hot, cold])
-        made["page"] = host.keys(index)
-        made["history"][: len(hot)], made["history"][len(hot) :] = 0xFF, 0b01000100
-        made["value"], made["kind"], made["flags"] = HISTORY, Kind.PAGE, PageFlags.HOT
-        made["time_ns"], made["order"] = host.now, 9 if host.huge else 0
-        made["node"] = host.node[index // host.unit]
-        made = made[host.present(index)]
-        self.records += len(made)
-        self.ring.put(made)
-
-    def _end(self, target: int, period_ns: int) -> None:
-        host, stats = self._host, self._targets.get(target)
-        if stats is None:
-            return
-        accessed = host.accessed(target)
-        made = np.zeros(1, RECORD)
-        made["page"], made["kind"], made["time_ns"] = accessed, Kind.ROUND, host.now
-        fresh = host.fresh.pop(target, 0)
-        made["pfn"] = int.from_bytes(struct.pack("=II", fresh, fresh), sys.byteorder)
-        made["order"] = made["history"] = min(255, 255 * fresh // max(1, accessed))
-        self.ring.put(made)
-        stats |= {
-            "rounds": stats["rounds"] + 1,
-            "round_pages": host.each,
-            "round_accessed": accessed,
-            "period_ns": period_ns,
-            "sampling_interval_ns": 1000 * self.settings["sampling_interval_us"] or period_ns,
-        }
 
 
 class LargeHost:
@@ -377,7 +98,7 @@ class LargeHost:
         )
         capacity = int(pages * FAST_FRACTION), int(pages * HOST_FACTOR)
         self._capacity = np.array(capacity, np.int64)
-        self.tiers = _two_tiers(capacity)
+        self.tiers = two_tiers(capacity)
         self.pids = {target: FIRST_PID + target for target in range(targets)}
         self.ticks: list[tuple[int, int]] = []
         self._make_files(folder, targets)
@@ -562,114 +283,3 @@ class LargeHost:
             self._next_churn_ns = self.now + 5 * SECOND
             self._active()
         return self.scanner.advance(step)
-
-    # ------------------------------------------------------------- the service
-
-    def make_service(self) -> Service:
-        """The service as `engine.build` makes it, with the stand-ins."""
-        config, proc = self.config, self.proc
-        heat = build.make_heat(config)
-        registry = TargetRegistry(
-            config.targets,
-            root=proc.root,
-            own_pid=1 << 22,
-            open_events=FakeEvents,
-            pidfd_open=proc.pidfd_open,
-            clock=lambda: self.now,
-        )
-        reads = bounded_reads.BoundedReads(wait_s=60.0)
-        tracking = Tracking(
-            registry,
-            ResidencyScanner(),
-            heat,
-            MapReader(proc.root),
-            config.residency.interval_ns,
-            cpu_clock=self.meter.thread_ns,
-            reads=reads,
-        )
-        scan = ScanSource(
-            config.sources.scan,
-            root=self.folder,
-            clock=lambda: self.now,
-            open_control=self.scanner.open_control,
-            open_ring=self.scanner.open_ring,
-        )
-        sources, mover = SourceSelector([scan]), LargeMover(self)
-        parts = Components(
-            sources=sources,
-            tracking=tracking,
-            heat=heat,
-            policy=build.make_policy(config),
-            mover=mover,
-            read_tiers=lambda: self.tiers,
-            read_usage=lambda tiers: self.usage(),
-            hotplug=Hotplug(),  # type: ignore[arg-type]
-            fast_path=build.make_fast_path(
-                config, heat, tracking, sources, mover, root=self.folder
-            ),
-            pressure_monitor=PressureMonitor(self.folder),
-            cgroup_pressure=CgroupPressureMonitor(self.folder / "cgroup"),
-        )
-        service = Service(config, parts, self.tiers, clock=lambda: self.now)
-        service.observe(MetricsState(service))
-        return service
-
-    @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """The stand-ins are what the service's modules find."""
-        library = Library(self)
-        pids = {str(pid): pid for pid in self.pids.values()}
-
-        @contextlib.contextmanager
-        def pagemap(pid: int) -> Iterator[int]:
-            if str(pid) not in pids:
-                raise residency._host_error(errno.ESRCH, "opening pagemap")
-            yield pid
-
-        kept = [
-            (residency, "lib", library),
-            (residency, "_pagemap", pagemap),
-            (bounded_reads, "lib", library),
-            (loop, "lib", library),
-            (loop, "EventPoller", lambda fd, **given: Poller(self, fd, **given)),
-            (tick_record, "time", _Time(self.meter)),
-        ]
-        before = [(where, name, getattr(where, name)) for where, name, _ in kept]
-        try:
-            for where, name, what in kept:
-                setattr(where, name, what)
-            yield
-        finally:
-            for where, name, what in before:
-                setattr(where, name, what)
-
-
-class _Time:
-    """The module `time`, with the threads' CPU time by `Meter`."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.thread_time_ns = meter.thread_ns
-        self.monotonic_ns = time.monotonic_ns
-
-
-def _two_tiers(pages: Sequence[int]) -> Any:
-    from madeup_host import two_tiers
-
-    return two_tiers(pages)
-
-
-def rss_bytes() -> tuple[int, int]:
-    """Resident memory of this process, and the most since `forget_peak`."""
-    found = {}
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name in ("VmRSS", "VmHWM"):
-            found[name] = int(rest.split()[0]) << 10
-    return found["VmRSS"], found["VmHWM"]
-
-
-def forget_peak() -> None:
-    """The peak of `rss_bytes` begins anew (proc_pid_clear_refs(5))."""
-    descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
-    os.write(descriptor, b"5")
-    os.close(descriptor)

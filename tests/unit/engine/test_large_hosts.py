@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from large_host import FIRST_PID, LargeHost, forget_peak, rss_bytes
+from large_host import FIRST_PID, LargeHost
+from large_host_meter import forget_peak, rss_bytes
+from large_host_service import in_place, make_service
 
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, WatchedRange
@@ -171,7 +173,7 @@ class Ticks:
     """Counts what each tick did, and ends the run after so many seconds of the host's time."""
 
     def __init__(self, host: LargeHost, seconds: float) -> None:
-        self.service = host.make_service()
+        self.service = make_service(host)
         self.service.observe(self)
         self._host, self._end_ns = host, host.now + int(seconds * 1e9)
         self.ticks: list[tuple[int, ...]] = []
@@ -187,7 +189,7 @@ class Ticks:
 def run(folder: Path, pages: int, **given: Any) -> tuple[LargeHost, Ticks]:
     folder.mkdir()
     host = LargeHost(folder, pages, **given)
-    with host.in_place():
+    with in_place(host):
         ticks = Ticks(host, 20)
         ticks.service.run()
     return host, ticks
