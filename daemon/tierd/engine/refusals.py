@@ -174,7 +174,7 @@ class Refusals:
         concerned.update(np.unique(target_of(self._mappings.rows["start"])).tolist())
         concerned.update(np.unique(target[refused]).tolist())
         pages = np.int64(1) << report.plan.order.astype(np.int64)
-        for number in concerned:
+        for number in concerned.intersection(np.unique(target).tolist()):
             own = target == number
             spans = self._mappings_of(number) | np.uint64(number << VPN_BITS)
             good, bad = (

@@ -235,6 +235,25 @@ def test_a_full_node_and_pages_that_are_gone_say_nothing_of_pages():
     assert not any(host.refusals.pages().values())
 
 
+def test_only_mappings_of_what_a_report_is_of_are_looked_at():
+    """One process whose pages refuse costs the reports of others nothing."""
+    one, other = Tenant(1, 200, 40.0), Tenant(2, 200, 40.0)
+    host, asked = Host(one, other), []
+
+    def mappings(number: int) -> U64Array:
+        asked.append(number)
+        return host.tenants[number].spans()
+
+    refusals = Refusals(host.heat, mappings, 1 << 16)
+    refusals.see(report(one.keys, Fate.MOVED, 0), host.now)
+    assert asked == []
+    refusals.see(report(one.keys[:10], Fate.BUSY, 1), host.now)
+    refusals.see(report(other.keys, Fate.MOVED, 0), host.now)
+    assert asked == [1]
+    refusals.see(report(one.keys[100:], Fate.MOVED, 0), host.now)
+    assert asked == [1, 1]
+
+
 def test_a_process_that_ended_leaves_nothing_to_the_next_with_its_number():
     host = Host(Tenant(1, 200, 40.0))
     host.refusals.see(report(host.tenants[1].keys[:40], Fate.BUSY, 1), host.now)
