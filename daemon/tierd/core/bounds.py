@@ -66,7 +66,7 @@ FIRST_VICTIMS: Final = 512
 FIRST_HOT: Final = 1024
 """Hottest pages below a tier that are asked for first; more are, where all of them come in."""
 ASKED_AGAIN: Final = 8
-"""Times as many pages that heat is asked for when a decision asks for more of the same."""
+"""Times as many pages when a decision asks heat for more; with 32, sorting took thrice as long."""
 ASKED_AT_ONCE: Final = 65536
 """... but no more than this, unless more are wanted."""
 EXCHANGES: Final = 96

@@ -112,9 +112,9 @@ def test_a_decision_asks_heat_for_no_more_than_a_bound_beyond_what_it_wants() ->
             return table.coldest(node, n)
 
     view = DecisionHeat(Asked())  # type: ignore[arg-type]
-    for n in (bounds.FIRST_HOT, 32_768, 40_000, 70_000):
+    for n in (2000, 2001, 16_001, 70_000):
         assert len(view.coldest(0, n)) == n
-    assert asked == [bounds.FIRST_HOT, 32_768, bounds.ASKED_AT_ONCE, 70_000]
+    assert asked == [2000, 2000 * bounds.ASKED_AGAIN, bounds.ASKED_AT_ONCE, 70_000]
 
 
 def report(page: Any) -> MigrationResult:
