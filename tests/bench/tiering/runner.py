@@ -68,6 +68,7 @@ class Runner:
         counted: workloads and seeds of which the requests of each page are known, for the oracle.
         profile: where a cell's counted blocks go, and with the suffix .symbols what lies where
             (hotspots.py); None: they are not counted.
+        preloads: libraries that are loaded before QEMU, for tests of the machine itself.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Runner:
         self._image_hash = ""
         self.counted: dict[tuple[Workload, int], bytes] = {}
         self.profile: Path | None = None
+        self.preloads: list[Path] = []
 
     def __enter__(self) -> Runner:
         return self
@@ -152,7 +154,11 @@ class Runner:
             parcel.put("request", json.dumps(request).encode())
             if placed(cell.method, cell.variant):
                 parcel.put("counts", self.counted[workload, cell.seed])
-            machine.start(self.kernel, self._image, seed, profile=self.profile is not None)
+            machine.start(
+                *(self.kernel, self._image, seed),
+                profile=self.profile is not None,
+                preloads=self.preloads,
+            )
             machine.follow(_taker(told, begin), begin + self._limit_s)
             if "failed" in told:
                 why = f"{told['failed']['why']}; it said last: {machine.last_words()}"

@@ -5,7 +5,8 @@ QEMU's instruction counting makes a guest with one CPU a function of what it is 
 when. Here nothing is given after the start: files come in the archive (`image`), the cell in
 memory (guest/parcel.py); there is no disk, no network and no port that the host writes to. What
 it prints goes to plain files, which take everything at once. The clock begins at a fixed date, and
-random numbers come of a seed. What is left of the host is one clock in QEMU itself, see STEADY.
+random numbers come of a seed. The two places of QEMU in which the host's time would still reach the
+guest are closed by fpga/sim/plugin/steady.c.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,11 +93,19 @@ class Sealed:
     def __exit__(self, *_: object) -> None:
         self._process.__exit__()
 
-    def start(self, kernel: Kernel, image: Path, seed: int, *, profile: bool = False) -> None:
-        """Start it, with what is in its folder by now."""
+    def start(
+        self,
+        kernel: Kernel,
+        image: Path,
+        seed: int,
+        *,
+        profile: bool = False,
+        preloads: Sequence[Path] = (),
+    ) -> None:
+        """Start it, with what is in its folder by now; `preloads` are loaded before QEMU."""
         words = command(self._machine, kernel, image, self._folder, seed, profile=profile)
-        steady = plugin_path().with_name("libtierd-lab-steady.so")
-        self._process.start(["env", f"LD_PRELOAD={steady}", *words])
+        loaded = [plugin_path().with_name("libtierd-lab-steady.so"), *preloads]
+        self._process.start(["env", f"LD_PRELOAD={':'.join(map(str, loaded))}", *words])
 
     def follow(self, take: Callable[[dict[str, Any]], bool], deadline: float) -> None:
         """Hand on its events as they come, until `take` is content with one.
