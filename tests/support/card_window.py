@@ -150,6 +150,12 @@ class Window:
         return bytes(self._map[begin : begin + 0x10 + 0x20 * 10])
 
     def lab(self, name: str) -> None:
-        """An operation of the lab's mailbox: START, STOP, DUMP or CLEAR."""
+        """An operation of the lab's mailbox: START, STOP, DUMP, CLEAR or SPEED."""
         self._words[N["NPW_LAB_OP"] // 4] = N[f"NPW_LAB_{name}"]
         self._ring(N["NPW_LAB_DOORBELL"], N["NPW_LAB_STATUS"], f"lab operation {name}")
+
+    def set_speed(self, node: int, **speed: int) -> None:
+        """Give a node another speed: LATENCY_PS, BANDWIDTH (MB/s), EVERY and DELAY_PS."""
+        for name, value in {"NODE": node, **speed}.items():
+            self._words[N[f"NPW_LAB_{name}"] // 4] = value
+        self.lab("SPEED")

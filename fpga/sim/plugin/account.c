@@ -14,6 +14,7 @@
 #include "samples.h"
 #include "traffic.h"
 
+#include <errno.h>
 #include <string.h>
 
 struct account_score {
@@ -24,6 +25,7 @@ struct account_score {
 static struct qemu_plugin_scoreboard *scores;
 static qemu_plugin_u64 user_mode, kernel_mode, in_kernel;
 static struct model model;
+static unsigned int line_bytes;
 static unsigned int lines_log2; /* of the lines in a page */
 static const char *profile;	/* where it goes; NULL: none */
 static bool enabled;
@@ -40,6 +42,7 @@ int account_init(const struct options *options, unsigned int vcpus)
 		return 0;
 	if (vcpus != 1)
 		return complain("time= needs a machine with one CPU");
+	line_bytes = options->cache_line;
 	model_init(&model, options->instruction_ps / 1e3, options->mlp_percent / 1e2);
 	for (unsigned int i = 0; i < options->speed_count; i++) {
 		const struct speed *speed = &options->speeds[i];
@@ -52,8 +55,10 @@ int account_init(const struct options *options, unsigned int vcpus)
 		lines_log2++;
 	if (samples_open(options->window))
 		return -1;
-	if (options->pace && pace_init(options->icount, (double)(1u << options->icount) /
-							    model.timing.instruction_ns))
+	if (options->pace_us &&
+	    pace_init(options->icount,
+		      (double)(1u << options->icount) / model.timing.instruction_ns,
+		      options->pace_us * 1e3))
 		return -1;
 	profile = options->profile;
 	scores = qemu_plugin_scoreboard_new(sizeof(struct account_score));
@@ -67,6 +72,18 @@ int account_init(const struct options *options, unsigned int vcpus)
 bool account_enabled(void)
 {
 	return enabled;
+}
+
+int account_set_speed(const struct speed *speed, uint32_t every, uint64_t delay_ps)
+{
+	int err;
+
+	if (!enabled)
+		return -ENODEV;
+	err = timing_set_node(&model.timing, speed->node, (double)speed->latency_ps / 1e3,
+			      (double)speed->bandwidth_mb * 1e6, line_bytes);
+	return err ? err
+		   : timing_set_delay(&model.timing, speed->node, every, (double)delay_ps / 1e3);
 }
 
 /* Tells the model what was executed; true in the kernel. */

@@ -17,6 +17,9 @@ int account_init(const struct options *options, unsigned int vcpus);
 
 bool account_enabled(void);
 
+/* A node has another speed from now on, see timing.h. 0, -EINVAL or, without a model, -ENODEV. */
+int account_set_speed(const struct speed *speed, uint32_t every, uint64_t delay_ps);
+
 /* Count what the translated block will execute, and look for marks in it. */
 void account_translation(struct qemu_plugin_tb *tb, size_t count);
 

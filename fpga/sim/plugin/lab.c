@@ -124,6 +124,18 @@ static bool want(bool watch)
 	return true;
 }
 
+static int set_speed(void)
+{
+	const struct speed speed = {
+	    .node = window_lab_word(&window, NPW_LAB_NODE),
+	    .latency_ps = window_lab_word(&window, NPW_LAB_LATENCY_PS),
+	    .bandwidth_mb = window_lab_word(&window, NPW_LAB_BANDWIDTH),
+	};
+
+	return account_set_speed(&speed, window_lab_word(&window, NPW_LAB_EVERY),
+				 window_lab_word(&window, NPW_LAB_DELAY_PS));
+}
+
 /* What the mailbox asks for; true if QEMU has to be asked for a reset. */
 static bool lab_operation(void)
 {
@@ -146,6 +158,9 @@ static bool lab_operation(void)
 		truth_clear(&traffic.truth);
 		if (!watching)
 			account_forget();
+		break;
+	case NPW_LAB_SPEED:
+		status = set_speed();
 		break;
 	default:
 		status = -EOPNOTSUPP;

@@ -102,8 +102,8 @@ static bool parse(struct options *options, const char *key, const char *text)
 		options->mlp_percent = (unsigned int)value[1];
 		return true;
 	}
-	if (!strcmp(key, "pace") && count == 1 && value[0] <= 1) {
-		options->pace = value[0];
+	if (!strcmp(key, "pace") && count == 1 && value[0] <= 1000) {
+		options->pace_us = (unsigned int)value[0];
 		return true;
 	}
 	if (!strcmp(key, "speed") && count == 3)

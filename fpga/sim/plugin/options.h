@@ -11,7 +11,7 @@
  *   width=LOG2, ring=SLOTS, clock=CYCLES_PER_100US   as np_card_open() takes them
  *   decoder=BASE:SIZE:SKIP   an HDM decoder of it, in host-physical order
  *   time=PS:MLP        model time: picoseconds an instruction, percent of misses that overlap
- *   pace=1             ... and the guest's clock follows it
+ *   pace=200           ... and the guest's clock follows it, so many microseconds behind at most
  *   profile=PATH       ... and blocks are counted (profile.h), for PATH
  *   speed=ID:PS:MBPS   ... latency and bandwidth (MB/s) of a node
  *   start=boot         watch memory from the first instruction on (else from a mark)
@@ -51,7 +51,8 @@ struct options {
 	int icount; /* below 0: none */
 	uint64_t cache_bytes;
 	unsigned int cache_ways, cache_line;
-	bool from_boot, pace;
+	bool from_boot;
+	unsigned int pace_us;
 	unsigned int instruction_ps, mlp_percent; /* 0: no model of time */
 	struct speed speeds[OPTIONS_SPEEDS_MAX];
 	unsigned int speed_count;

@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { STATE_WORDS = 12 };		 /* of QEMU's struct TimersState, in QEMU 10 */
-static const double step_ns = 200 * 1e3; /* of guest time, that the clock may be behind */
+enum { STATE_WORDS = 12 }; /* of QEMU's struct TimersState, in QEMU 10 */
+static double step_ns;	   /* of guest time, that the clock may be behind */
 
 static struct {
 	void (*async_run_on_cpu)(void *cpu, void (*run)(void *cpu, uint64_t data), uint64_t data);
@@ -43,7 +43,7 @@ static void *this_cpu(void)
 	return current ? *current : NULL;
 }
 
-int pace_init(int icount_shift, double guest_ns_per_ns)
+int pace_init(int icount_shift, double guest_ns_per_ns, double behind_ns)
 {
 	*(void **)&qemu.async_run_on_cpu = dlsym(RTLD_DEFAULT, "async_run_on_cpu");
 	*(void **)&qemu.icount_get = dlsym(RTLD_DEFAULT, "icount_get");
@@ -56,6 +56,7 @@ int pace_init(int icount_shift, double guest_ns_per_ns)
 		return complain("this QEMU does not export its clock");
 	shift = icount_shift;
 	scale = guest_ns_per_ns;
+	step_ns = behind_ns;
 	enabled = true;
 	return 0;
 }

@@ -9,8 +9,11 @@
 #ifndef TIERD_LAB_PACE_H
 #define TIERD_LAB_PACE_H
 
-/* 0, or -1 after a message on stderr. scale: guest nanoseconds for a modelled one. */
-int pace_init(int icount_shift, double scale);
+/*
+ * 0, or -1 after a message on stderr. scale: guest nanoseconds for a modelled one; behind_ns: guest
+ * time by which the clock may be behind, so that it need not be moved for each miss.
+ */
+int pace_init(int icount_shift, double scale, double behind_ns);
 
 /* So much was waited since the start, in modelled nanoseconds; by a vCPU's thread. */
 void pace_waited(double waited_ns);

@@ -23,6 +23,16 @@ int timing_set_node(struct timing *timing, unsigned int node, double latency_ns,
 	return 0;
 }
 
+int timing_set_delay(struct timing *timing, unsigned int node, uint32_t every, double delay_ns)
+{
+	if (node >= TIMING_NODES_MAX || delay_ns < 0)
+		return -EINVAL;
+	timing->nodes[node].every = every;
+	timing->nodes[node].delay_ns = delay_ns;
+	timing->nodes[node].since_delay = 0;
+	return 0;
+}
+
 static void spend(struct timing *timing, enum timing_owner owner, double ns)
 {
 	timing->now_ns += ns;
@@ -33,6 +43,15 @@ void timing_execute(struct timing *timing, enum timing_owner owner, uint64_t cou
 {
 	timing->instructions[owner] += count;
 	spend(timing, owner, (double)count * timing->instruction_ns);
+}
+
+/* What this demand miss takes longer than others. */
+static double delay(struct timing_node *node)
+{
+	if (!node->every || ++node->since_delay < node->every)
+		return 0;
+	node->since_delay = 0;
+	return node->delay_ns;
 }
 
 /* Puts a line behind the node's backlog; how long the backlog before it still takes. */
@@ -84,7 +103,8 @@ void timing_read(struct timing *timing, enum timing_owner owner, unsigned int nu
 	} else {
 		node->lines.demand++;
 		timing->lines[owner].demand++;
-		wait_for(timing, owner, node, backlog + node->latency_ns / timing->mlp);
+		wait_for(timing, owner, node,
+			 backlog + node->latency_ns / timing->mlp + delay(node));
 	}
 }
 

@@ -37,6 +37,8 @@ struct timing_lines {
 
 struct timing_node {
 	double latency_ns, line_ns;
+	double delay_ns; /* that one demand miss in `every` takes longer; 0: none does */
+	uint32_t every, since_delay;
 	double free_ns; /* when it has served all it was asked for */
 	struct timing_lines lines;
 	double waited_ns; /* by the processor, for this node */
@@ -59,6 +61,9 @@ void timing_init(struct timing *timing, double instruction_ns, double mlp);
 /* bandwidth in bytes a second, 0: without limit; line in bytes. -EINVAL for no such node. */
 int timing_set_node(struct timing *timing, unsigned int node, double latency_ns, double bandwidth,
 		    unsigned int line_bytes);
+
+/* One demand miss in `every` of a node takes `delay_ns` longer; 0: none. */
+int timing_set_delay(struct timing *timing, unsigned int node, uint32_t every, double delay_ns);
 
 /* `count` instructions of `owner` were executed. */
 void timing_execute(struct timing *timing, enum timing_owner owner, uint64_t count);

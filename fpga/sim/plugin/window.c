@@ -173,6 +173,11 @@ uint32_t window_lab_op(const struct window *window)
 	return get32(window->base + NPW_LAB_OP);
 }
 
+uint32_t window_lab_word(const struct window *window, unsigned int offset)
+{
+	return get32(window->base + offset);
+}
+
 void window_set_watching(struct window *window, bool watching)
 {
 	put32(window->base + NPW_LAB_WATCHING, watching);

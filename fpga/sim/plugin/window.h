@@ -38,6 +38,8 @@ bool window_pending(const struct window *window);
 unsigned int window_serve(struct window *window, uint64_t ns);
 
 uint32_t window_lab_op(const struct window *window);
+/* What goes with the operation: a 32-bit number at an offset of the lab's mailbox. */
+uint32_t window_lab_word(const struct window *window, unsigned int offset);
 void window_lab_done(struct window *window, int status, bool watching);
 void window_set_watching(struct window *window, bool watching);
 

@@ -123,7 +123,7 @@ def _time_words(machine: Machine) -> list[str]:
     if machine.time is None:
         return []
     words = [f"time={machine.time.instruction_ps}:{machine.time.overlap}"]
-    words += ["pace=1"] if machine.time.follow else []
+    words += [f"pace={machine.time.behind_us}"] if machine.time.follow else []
     home = next(number for number, node in enumerate(machine.nodes) if node.cpus)
     for number, node in enumerate(machine.nodes):
         latency_ps = node.latency_ns[home] * 1000

@@ -25,11 +25,14 @@ class TimeSpec:
             another.
         follow: the guest's clock passes with modelled time, waiting for memory included, in
             the scale of an instruction's guest time (2**icount ns) to `instruction_ps`.
+        behind_us: guest time by which that clock may be behind, from 1 to 1000: what measures
+            short times needs a small one, which takes the host longer.
     """
 
     instruction_ps: int = 250
     overlap: int = 100
     follow: bool = False
+    behind_us: int = 200
 
 
 @dataclass(frozen=True, slots=True)

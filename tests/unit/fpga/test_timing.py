@@ -20,14 +20,15 @@ BANDWIDTH = {DRAM: 100e9, CXL: 16.4e9}
 WORKLOAD, DAEMON, KERNEL = 0, 1, 2
 CDEF = """
 struct timing_lines { uint64_t demand, prefetched, written; };
-struct timing_node { double latency_ns, line_ns, free_ns; struct timing_lines lines;
-                     double waited_ns; };
+struct timing_node { double latency_ns, line_ns, delay_ns; uint32_t every, since_delay;
+                     double free_ns; struct timing_lines lines; double waited_ns; };
 struct timing { double now_ns, instruction_ns, mlp, waited_ns;
                 uint64_t instructions[4]; double spent_ns[4];
                 struct timing_lines lines[4];
                 struct timing_node nodes[64]; uint64_t stream[32]; unsigned int next_stream; };
 void timing_init(struct timing *, double instruction_ns, double mlp);
 int timing_set_node(struct timing *, unsigned int, double, double, unsigned int);
+int timing_set_delay(struct timing *, unsigned int, uint32_t, double);
 void timing_execute(struct timing *, int owner, uint64_t count);
 void timing_read(struct timing *, int owner, unsigned int node, uint64_t line);
 void timing_write(struct timing *, int owner, unsigned int node);
@@ -151,3 +152,35 @@ def test_lines_are_their_owners_wherever_they_are(lib, make) -> None:
 @pytest.mark.parametrize("figures", [(64, 1, 1, 64), (0, -1, 1, 64), (0, 1, -1, 64), (0, 1, 1, 0)])
 def test_impossible_nodes_are_refused(lib, make, figures: tuple[int, ...]) -> None:
     assert lib[1].timing_set_node(make(), *figures) == -22
+
+
+def test_one_miss_in_so_many_is_delayed_until_that_ends(
+    make: Callable[..., Any], lib: tuple[cffi.FFI, Any]
+) -> None:
+    timing, native = make(), lib[1]
+
+    def chase(steps: int) -> float:
+        before = timing.now_ns
+        for step in range(steps):
+            native.timing_read(timing, WORKLOAD, CXL, 1000 + 2 * step)
+        return float(timing.now_ns - before)
+
+    usual = chase(1000)
+    assert not native.timing_set_delay(timing, CXL, 100, 5000.0)
+    assert chase(1000) == pytest.approx(usual + 10 * 5000)
+    assert not native.timing_set_delay(timing, CXL, 0, 5000.0)
+    assert chase(1000) == pytest.approx(usual)
+    assert native.timing_set_delay(timing, 64, 1, 1.0) == -22
+    assert native.timing_set_delay(timing, CXL, 1, -1.0) == -22
+
+
+def test_a_node_gets_another_speed_while_it_works(
+    make: Callable[..., Any], lib: tuple[cffi.FFI, Any]
+) -> None:
+    timing, native = make(), lib[1]
+    native.timing_read(timing, WORKLOAD, CXL, 1)
+    before = timing.now_ns
+    assert not native.timing_set_node(timing, CXL, 2 * LATENCY[CXL], BANDWIDTH[CXL] / 2, LINE)
+    native.timing_read(timing, WORKLOAD, CXL, 1000)
+    assert timing.now_ns - before == pytest.approx(2 * LATENCY[CXL])
+    assert timing.nodes[CXL].lines.demand == 2

@@ -245,7 +245,7 @@ def test_modelled_time_is_told_to_the_plugin_and_the_clock_follows_where_asked(
         words = plugin.plugin_options(machine, tmp_path)[-1].split(",")
         assert "time=500:100" in words
         assert "speed=1:118000:100000" in words
-        assert ("pace=1" in words) is told
+        assert ("pace=200" in words) is told
         assert not any(word.startswith("profile=") for word in words)
     words = plugin.plugin_options(machine, tmp_path, profile=True)[-1].split(",")
     assert words.index(f"profile={tmp_path}/profile") > words.index("time=500:100")
