@@ -29,6 +29,7 @@ SOURCES = (
     "mover.c",
     "nodes.c",
     "pages.c",
+    "probe.c",
     "promote.c",
     "promote_move.c",
     "promote_pick.c",

@@ -236,12 +236,15 @@ void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n
 
 /* ---- probe ---- */
 
+enum { TIERD_PROBE_STEPS = 32 };
+
 /*
- * Measures a node's memory from the CPU it runs on, with a buffer of `bytes` there: the time of
- * a dependent read (over `steps` of them) and what a stream of one CPU gets. -EINVAL for no such
- * node or an empty buffer, else -errno of what failed.
+ * Measures a node's memory from the CPU it runs on, with a buffer of `bytes` there: what a stream
+ * of one CPU gets, and how long `blocks` times TIERD_PROBE_STEPS dependent reads take; 0 for a
+ * block during which another thread had the CPU. -EINVAL for no such node or a buffer that is too
+ * small, -EAGAIN where half of what was timed was interrupted so, else -errno of what failed.
  */
-int tierd_probe_node(int node, size_t bytes, size_t steps, double *latency_ns,
+int tierd_probe_node(int node, size_t bytes, uint32_t *block_ns, size_t blocks,
 		     double *bandwidth_bytes_per_s);
 
 /* ---- how full nodes are ---- */

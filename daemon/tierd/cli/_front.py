@@ -22,8 +22,9 @@ from tierd.core.errors import TierdError, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.process import give_up_all
 from tierd.engine.loop import Service
+from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.background import of_gpu, of_recorder
+from tierd.observe.metrics.background import of_gpu, of_health, of_recorder
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Extra
 from tierd.observe.recording.recorder import Recorder
@@ -34,6 +35,10 @@ RENEWING = ("CAP_DAC_READ_SEARCH",)
 STUCK_TICKS = 20
 LEAST_STUCK_S = 30.0
 """The loop counts as stuck after so many ticks' time, and no sooner than this."""
+
+
+def _health_of(watch: TierHealth) -> Extra:
+    return lambda: of_health(watch.health, watch.results.copy())
 
 
 class Endpoints:
@@ -63,6 +68,8 @@ class Endpoints:
         for each in service.background:
             if each.name == "gpu":
                 self._extras.append(lambda gpu=each: of_gpu(gpu.figures))  # type: ignore[misc]
+            elif isinstance(each, TierHealth):
+                self._extras.append(_health_of(each))
         if config.control.enabled or config.metrics.enabled:
             # Nobody else can ask for what they keep; both wait for a restart when they change.
             service.observe(self.state)

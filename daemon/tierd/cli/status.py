@@ -58,6 +58,7 @@ def head(told: Mapping[str, Any]) -> list[str]:
     if account["stands_down"]:
         again = format_age(account["again_in_s"])
         lines.append(f"STANDS DOWN for {again}: moving does not pay (tierd resume ends it)")
+    lines += map(_slow, told["slow_nodes"])
     if told["undo"]["active"]:
         lines.append(f"UNDOING, {told['undo']['pages_left']} pages are to be put back")
     ago = loop["last_tick_seconds_ago"]
@@ -90,6 +91,15 @@ def head(told: Mapping[str, Any]) -> list[str]:
         f"{format_size(heat['memory_bytes'])}"
     )
     return lines
+
+
+def _slow(node: Mapping[str, Any]) -> str:
+    now, usual = node["stream_bytes_per_second"], node["usual_stream_bytes_per_second"]
+    return (
+        f"SLOW: node {node['node']} ({', '.join(node['symptoms'])}): a read takes "
+        f"{node['latency_ns']:.0f} ns (usually {node['usual_latency_ns']:.0f}), a stream gets "
+        f"{now / 1e9:.3g} GB/s ({usual / 1e9:.3g})"
+    )
 
 
 def _scan_intervals(scan: Mapping[str, float]) -> str:

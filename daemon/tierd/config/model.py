@@ -22,7 +22,13 @@ from tierd.config.schema import (
     option,
     section,
 )
-from tierd.config.serving import ControlConfig, GpuConfig, MetricsConfig, MigrationTracingConfig
+from tierd.config.serving import (
+    ControlConfig,
+    GpuConfig,
+    MetricsConfig,
+    MigrationTracingConfig,
+    TierHealthConfig,
+)
 from tierd.config.values import FLAG, duration, join, number, rate, share, size, text
 from tierd.config.watching import SourcesConfig
 from tierd.core import bounds
@@ -351,6 +357,7 @@ class Config:
     fast_path: FastPathConfig = section(FastPathConfig)
     migration: MigrationConfig = section(MigrationConfig)
     migration_tracing: MigrationTracingConfig = section(MigrationTracingConfig)
+    tier_health: TierHealthConfig = section(TierHealthConfig)
     gpu: GpuConfig = section(GpuConfig)
     topology: TopologyOverrides = TOPOLOGY
     metrics: MetricsConfig = section(MetricsConfig)

@@ -186,6 +186,25 @@ class MigrationTracingConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TierHealthConfig:
+    """[tier_health]: whether tiers are as fast as usual (docs/operate/tier-health.md)."""
+
+    enabled: bool = option(
+        FLAG,
+        False,
+        "Measure each node from time to time, and take a tier that became slow for what it is.",
+    )
+    interval_ns: int = option(
+        duration("100ms", "1h"), "5s", "Time between two measurements of all nodes."
+    )
+    cpu_limit: float = option(
+        share(0.00001, 1.0),
+        "0.1%",
+        "Share of one CPU that measuring may use; where it takes more, the interval is longer.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class GpuConfig:
     """[gpu]: lending free memory of GPUs to their neighbours (docs/operate/gpu.md)."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from tierd import __version__
 from tierd.core.pagekey import target_of
 from tierd.engine.loop import Service
+from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import cost_of
 from tierd.observe.metrics.state import MetricsState
@@ -73,11 +74,8 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "skipped_pages": dict(service.components.tracking.skipped),
             "groups": _groups(values),
         },
-        "heat": {
-            "tracked": int(_one(values, f.HEAT_PAGES)),
-            "capacity": int(_one(values, f.HEAT_CAPACITY)),
-            "memory_bytes": int(_one(values, f.HEAT_BYTES)),
-        },
+        "heat": _heat(values),
+        "slow_nodes": _slow_nodes(service),
         "undo": service.work.undo.as_json(),
         "config": {
             "files": list(config.files),
@@ -90,6 +88,14 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
     if hottest:
         told["hottest"] = _hottest(service)
     return told
+
+
+def _heat(values: Table) -> dict[str, int]:
+    return {
+        "tracked": int(_one(values, f.HEAT_PAGES)),
+        "capacity": int(_one(values, f.HEAT_CAPACITY)),
+        "memory_bytes": int(_one(values, f.HEAT_BYTES)),
+    }
 
 
 def _migrated(values: Table) -> list[dict[str, Any]]:
@@ -135,6 +141,23 @@ def _tiers(service: Service, values: Table) -> list[dict[str, Any]]:
             "bandwidth_bytes_per_second": tier.bandwidth_bytes_per_s.value,
         }
         for tier in service.tiers.tiers
+    ]
+
+
+def _slow_nodes(service: Service) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": node,
+            "symptoms": sorted(health.symptoms),
+            "latency_ns": round(health.latest.mean_ns, 1),
+            "usual_latency_ns": round(health.usual_latency_ns, 1),
+            "stream_bytes_per_second": round(health.latest.bandwidth_bytes_per_s),
+            "usual_stream_bytes_per_second": round(health.usual_bandwidth),
+        }
+        for watch in service.background
+        if isinstance(watch, TierHealth)
+        for node, health in sorted(watch.health.items())
+        if health.symptoms
     ]
 
 

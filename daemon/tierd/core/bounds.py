@@ -36,6 +36,10 @@ COUNTED_PAGES: Final = 1 << 20
 """Moved pages that are remembered in each half of the ping-pong window, at 8 bytes each."""
 PROBE_INTERVAL_NS: Final = 60 * 10**9
 """Time between two measurements of all nodes, each of which takes some milliseconds."""
+PROBE_END_S: Final = 2.0
+"""Longest wait, at the end, for a measurement that is under way; it takes milliseconds."""
+HEALTH_HISTORY: Final = 720
+"""Probes of a node that make its usual figures: an hour of them."""
 CPU_CREDIT_NS: Final = 10 * 10**9
 """CPU time left over by the loop or the mover in this time may be spent."""
 RING_FILL_FRACTION: Final = 0.25

@@ -19,6 +19,7 @@ from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.fastpath.thresholds import HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings
 from tierd.engine.loop import Service
+from tierd.engine.tier_health import TierHealth
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover, Mover, NativeMover
@@ -35,7 +36,8 @@ from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.selection import SourceSelector, make_source
 from tierd.sources.uncore import Uncore
-from tierd.topology.node_meminfo import probe, read_usage
+from tierd.topology.node_meminfo import read_usage
+from tierd.topology.probe import probe
 from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.maps import MapReader
 from tierd.workloads.registry import TargetRegistry
@@ -184,22 +186,17 @@ def build(
     if interleave is not None:
         background.append(interleave)
         own.append(interleave)
-    read_tiers = tier_reader(config)
+    health = TierHealth(config.tier_health, lambda tiers: read_usage(tiers.nodes))
+    if config.tier_health.enabled:
+        background.append(health)
+    reader = health.over(tier_reader)
+    read_tiers = reader(config)
     tiers = read_tiers()
     heat = make_heat(config, recorder)
     reads = BoundedReads()
     registry = TargetRegistry(config.targets, rules=config.rules, reads=reads)
     watching = [TickLog(), *own, *observers, *([] if recorder is None else [recorder])]
-
-    def sources_of(config: Config) -> list[AccessSource]:
-        made = make_sources(config)
-        if recorder is not None:
-            from tierd.replay.decided import listen_to
-
-            listen_to(made, recorder.journal)
-        return made
-
-    sources = SourceSelector(sources_of(config))
+    sources = SourceSelector(_recorded_sources(config, recorder))
     maps, interval_ns = MapReader(), config.residency.interval_ns
     tracking = Tracking(registry, ResidencyScanner(), heat, maps, interval_ns, reads=reads)
     mover = make_mover(config, dry_run=dry_run)
@@ -218,8 +215,8 @@ def build(
     )
     factory = ComponentFactory(
         policy=make_policy,
-        sources=sources_of,
-        read_tiers=tier_reader,
+        sources=lambda config: _recorded_sources(config, recorder),
+        read_tiers=reader,
         lacking=process.lacking,
         loads=make_loads,
     )
@@ -227,9 +224,21 @@ def build(
     service.totals.migrations = migrations
     if interleave is not None:
         interleave.state = lambda: service.components.policy.state
+    health.tiers = lambda: service.tiers
+    health.on_change = lambda: service.calls.post(service.read_tiers)
     if recorder is not None:
         _record(service, recorder, registry)
     return service, tiers
+
+
+def _recorded_sources(config: Config, recorder: Recorder | None) -> list[AccessSource]:
+    """The configured sources; a recorder notes what they decide."""
+    made = make_sources(config)
+    if recorder is not None:
+        from tierd.replay.decided import listen_to
+
+        listen_to(made, recorder.journal)
+    return made
 
 
 def _record(service: Service, recorder: Recorder, registry: TargetRegistry) -> None:

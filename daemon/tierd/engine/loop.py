@@ -113,6 +113,10 @@ class Service:
                 return f"it stays: {why}"
         return self.work.decision.explain(self.components.policy, page)
 
+    def read_tiers(self) -> None:
+        """Let the next tick know the tiers as they are now; call it through `calls`."""
+        self.work.tiers = self.components.read_tiers()
+
     def observe(self, observer: Observer) -> None:
         """Give `observer` the record of every tick; before `run`, or through `calls`."""
         self.work.observers.append(observer)
@@ -203,7 +207,7 @@ class Service:
             self._between()
             self._hurry = False
             if self.components.hotplug.changed():
-                self.work.tiers = self.components.read_tiers()
+                self.read_tiers()
                 log.info(logfmt(event="topology_changed", tiers=len(self.tiers.tiers)))
             if len(self.tiers.tiers) > 1:
                 # Memory that goes now may come back, as hotplug has it.

@@ -25,7 +25,10 @@ from tierd.sources.selection import SourceSelector
 
 log = logging.getLogger(__name__)
 
-RESTART: Final = ("control", "heat.memory", "metrics", "policy.cost.weighted_interleave")
+RESTART: Final = (
+    *("control", "heat.memory", "metrics", "policy.cost.weighted_interleave"),
+    "tier_health",
+)
 """Keys, and tables of keys, that take effect only at the next start."""
 PRIVILEGED: Final = ("migration_tracing", "sources")
 """Tables that need a restart if they need a capability which the loop has dropped."""

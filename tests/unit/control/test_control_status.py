@@ -12,8 +12,12 @@ from loopbench import interrupt_at
 
 from tierd.cli.doctor import of_service
 from tierd.cli.status import head, moves
+from tierd.config.serving import TierHealthConfig
 from tierd.control.status import status
 from tierd.core.access import Seen
+from tierd.engine.tier_health import TierHealth
+from tierd.topology.health import Health, Symptom
+from tierd.topology.probe import Probed
 
 
 def told_of(folder: Path, seen: Seen | None) -> dict[str, Any]:
@@ -47,6 +51,31 @@ def test_one_tier_alone_is_told(tmp_path: Path):
     told = told_of(tmp_path, None)
     assert "WAITS" not in "\n".join(head(told))
     assert "WAITS: all memory is one tier" in "\n".join(head({**told, "tiers": told["tiers"][:1]}))
+
+
+def test_a_slow_node_is_told(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    watch = TierHealth(TierHealthConfig(enabled=True), lambda tiers: {})
+    slow = Health(
+        frozenset([Symptom.STALLS, Symptom.LATENCY]),
+        2.0,
+        1.0,
+        Probed(860, 871.2, 1, 7e9),
+        430,
+        8e9,
+        9,
+    )
+    well = Health(frozenset(), 1.0, 1.0, Probed(118, 118, 0, 16e9), 118, 16e9, 9)
+    watch.health = {0: well, 1: slow}
+    bench.service.background = (watch,)
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    told = {**status(bench.service, desk.state, hottest=False), "paused": None}
+    assert [each["node"] for each in told["slow_nodes"]] == [1]
+    assert (
+        "SLOW: node 1 (latency, stalls): a read takes 871 ns (usually 430), "
+        "a stream gets 7 GB/s (8)"
+    ) in head(told)
 
 
 def test_a_source_that_does_not_look_says_nothing_of_it(tmp_path: Path):

@@ -24,6 +24,7 @@ from tierd.core.tuning.service import (
     ACCOUNT,
     BANDWIDTH,
     FAST_PATH,
+    HEALTH,
     HOTNESS,
     MIGRATION,
     PACING,
@@ -39,6 +40,7 @@ __all__ = [
     "DAMON",
     "FAST_PATH",
     "FEEDBACK",
+    "HEALTH",
     "HMU",
     "HOTNESS",
     "INTERVAL",
@@ -80,6 +82,7 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "trial": TRIAL,
     "regression": REGRESSION,
     "workloads": WORKLOADS,
+    "health": HEALTH,
 }
 """Name of a subsystem → its object."""
 NOT_READ: Final = "not read in a replay"

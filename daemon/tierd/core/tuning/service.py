@@ -204,3 +204,33 @@ class WorkloadsTuning:
 
 
 WORKLOADS: Final = WorkloadsTuning()
+
+
+@dataclass(slots=True)
+class HealthTuning:
+    """When a node counts as slow (`topology.health`)."""
+
+    min_probes: int = tuned(
+        8, "count", "So many probes make the usual figures of a node before it is judged."
+    )
+    slow_probes: int = tuned(
+        4, "count", "So many probes in a row out of the usual make a node slow."
+    )
+    usual_probes: int = tuned(
+        12, "count", "So many in a row within the usual end it: longer than it took to begin."
+    )
+    least_change: float = tuned(
+        1.25,
+        "ratio",
+        "A smaller change of latency or bandwidth is none.",
+        "as `cost.probe_factor`: what a model of the tiers has to know of",
+    )
+    deviations: float = tuned(
+        4.0, "sigmas", "So far, at least, from the median is out of the usual."
+    )
+    stall_chance: float = tuned(
+        1e-7, "ratio", "Slow accesses that chance brings as rarely as this are out of the usual."
+    )
+
+
+HEALTH: Final = HealthTuning()

@@ -19,6 +19,7 @@ from tierd.doctor.findings import Finding, Group, all_probes
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.values import Labels, Values
 from tierd.policy.cost import CostPolicyState
+from tierd.topology.health import Health, Symptom
 
 if TYPE_CHECKING:
     from tierd.observe.recording.recorder import RecorderStats
@@ -55,6 +56,22 @@ def of_gpu(samples: Iterable[Any]) -> Figures:
                 name, labels = f.GPU_EVENTS, ("_".join(filter(None, (group, what))),)
         found.setdefault(name, {})[labels] = float(sample.value)
     return found
+
+
+def of_health(health: Mapping[int, Health], results: Mapping[tuple[int, str], int]) -> Figures:
+    """What measurements of nodes found, and how many there were by result."""
+    known = {(str(node),): each for node, each in health.items()}
+    return {
+        f.NODE_LATENCY: {node: each.latest.mean_ns / 1e9 for node, each in known.items()},
+        f.NODE_BANDWIDTH: {node: each.latest.bandwidth_bytes_per_s for node, each in known.items()},
+        f.NODE_USUAL_LATENCY: {node: each.usual_latency_ns / 1e9 for node, each in known.items()},
+        f.NODE_SLOW: {
+            (*node, symptom): float(symptom in each.symptoms)
+            for node, each in known.items()
+            for symptom in Symptom
+        },
+        f.NODE_PROBES: {(str(node), what): float(n) for (node, what), n in results.items()},
+    }
 
 
 def set_cost(values: Values, names: Sequence[str], sight: CostPolicyState) -> None:

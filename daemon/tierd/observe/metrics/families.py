@@ -250,6 +250,24 @@ SCRAPES_REFUSED = _counter(
     "tierd_metrics_refused_requests_total", "HTTP requests that were refused.", "reason"
 )
 
+NODE_LATENCY = _gauge(
+    "tierd_node_latency_seconds", "Latency of a node in the last measurement.", "node"
+)
+NODE_BANDWIDTH = _gauge(
+    "tierd_node_stream_bytes_per_second",
+    "What a stream of one CPU got of a node in the last measurement.",
+    "node",
+)
+NODE_USUAL_LATENCY = _gauge(
+    "tierd_node_usual_latency_seconds", "Median latency of a node while it was as usual.", "node"
+)
+NODE_SLOW = _gauge(
+    "tierd_node_slow", "1 where a node is slower than usual, by symptom.", "node", "symptom"
+)
+NODE_PROBES = _counter(
+    "tierd_node_probes_total", "Measurements of a node by result.", "node", "result"
+)
+
 RECORDING = _gauge("tierd_recording_active", "1 while ticks are recorded.")
 RECORDED_TICKS = _counter("tierd_recorded_ticks_total", "Ticks in the recording.")
 RECORDED_BYTES = _counter("tierd_recorded_bytes_total", "Bytes of the recording.")

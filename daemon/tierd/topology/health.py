@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges from probes whether a node is slower than usual: a tier can degrade without failing.
+
+What is usual is learned of each node: the median of its probes, their spread by the median absolute
+deviation (Hampel 1974), so that a few disturbed ones change nothing, and the rate of slow accesses.
+A node is slow once each of some probes in a row is out of the usual:
+
+- latency: the link runs at a lower speed, or the device is throttled;
+- bandwidth: the link has lost lanes;
+- stalls: a few accesses take very long (errors that are corrected, a link that trains anew), which
+  the middle of a probe does not show. They are counted.
+
+What all nodes show at once is the host's doing (a busy or a slower CPU) and no node's. More load
+than ever looks like a degraded node, and what follows for placement is the same.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tierd.core import bounds
+from tierd.core.tuning import HEALTH
+from tierd.topology.probe import Probed
+
+NORMAL_MAD = 1.4826
+"""Median absolute deviations in a standard deviation of a normal distribution."""
+
+
+class Symptom(enum.StrEnum):
+    """How a node is slow."""
+
+    LATENCY = "latency"
+    BANDWIDTH = "bandwidth"
+    STALLS = "stalls"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of a node.
+
+    Attributes:
+        symptoms: empty for a node that is as usual, or is not judged yet.
+        latency_ratio, bandwidth_ratio: of the last probes to the usual; slow accesses included.
+        latest: the last probe.
+        usual_latency_ns, usual_bandwidth: medians, 0 until there are any.
+        probes: undisturbed ones since the start.
+    """
+
+    symptoms: frozenset[Symptom]
+    latency_ratio: float
+    bandwidth_ratio: float
+    latest: Probed
+    usual_latency_ns: float
+    usual_bandwidth: float
+    probes: int
+
+
+class NodeHealth:
+    """The probes of one node."""
+
+    def __init__(self) -> None:
+        self._usual: deque[Probed] = deque(maxlen=bounds.HEALTH_HISTORY)
+        most = max(HEALTH.slow_probes, HEALTH.usual_probes)
+        self._last: deque[tuple[Probed, frozenset[Symptom]]] = deque(maxlen=most)
+        self._stalled = 0.0
+        self._symptoms: frozenset[Symptom] = frozenset()
+        self._probes = 0
+
+    def add(self, probed: Probed) -> frozenset[Symptom]:
+        """Take in a probe; in which ways it, or those before it, are out of the usual."""
+        self._probes += 1
+        found = set()
+        if len(self._usual) >= HEALTH.min_probes:
+            if _is_above((each.latency_ns for each in self._usual), probed.latency_ns):
+                found.add(Symptom.LATENCY)
+            rates = (1 / each.bandwidth_bytes_per_s for each in self._usual)
+            if _is_above(rates, 1 / probed.bandwidth_bytes_per_s):
+                found.add(Symptom.BANDWIDTH)
+            if self._stalls(probed):
+                found.add(Symptom.STALLS)
+        self._last.append((probed, frozenset(found)))
+        return frozenset(found)
+
+    def judge(self, shared: Collection[Symptom]) -> Health:
+        """The node's health; `shared` is what all nodes show, which does not count."""
+        probed, odd = self._last.pop()
+        odd -= frozenset(shared)
+        self._last.append((probed, odd))
+        if Symptom.STALLS in shared:
+            self._stalled = 0.0
+        self._symptoms = frozenset(each for each in Symptom if self._lasts(each))
+        if not odd and not self._symptoms:
+            self._usual.append(probed)
+        return self._health(probed)
+
+    def _lasts(self, symptom: Symptom) -> bool:
+        """Whether a symptom begins, goes on, or has not been away for long enough."""
+        odd = [symptom in each for _, each in self._last]
+        if symptom is Symptom.STALLS:  # judged from several probes as it is
+            return odd[-1] or (symptom in self._symptoms and self._stalled > 0)
+        if symptom in self._symptoms:
+            return any(odd[-HEALTH.usual_probes :])
+        return len(odd) >= HEALTH.slow_probes and all(odd[-HEALTH.slow_probes :])
+
+    def _stalls(self, probed: Probed) -> bool:
+        """Whether there have been more slow accesses of late than chance brings.
+
+        A cumulative sum (Page 1954) of the logarithm of how much likelier each probe is with one
+        slow block more, and at least twice as many, than usual. No probe decides alone.
+        """
+        usual = (sum(each.slow_blocks for each in self._usual) + 0.5) / len(self._usual)
+        slow = max(2 * usual, usual + 1)
+        limit = -math.log(HEALTH.stall_chance)
+        likelier = probed.slow_blocks * math.log(slow / usual) - (slow - usual)
+        grown = self._stalled + min(likelier, limit / (HEALTH.slow_probes - 1))
+        self._stalled = min(max(0.0, grown), limit)
+        return self._stalled >= limit
+
+    def _health(self, latest: Probed) -> Health:
+        recent = [each for each, _ in self._last][-HEALTH.slow_probes :]
+        usual = self._usual or recent
+        latency = float(np.median([each.latency_ns for each in usual]))
+        bandwidth = float(np.median([each.bandwidth_bytes_per_s for each in usual]))
+        mean = float(np.median([each.mean_ns for each in usual]))
+        return Health(
+            self._symptoms,
+            float(np.mean([each.mean_ns for each in recent])) / mean,
+            float(np.median([each.bandwidth_bytes_per_s for each in recent])) / bandwidth,
+            latest,
+            latency,
+            bandwidth,
+            self._probes,
+        )
+
+
+def _is_above(usual: Iterable[float], value: float) -> bool:
+    """Whether a value is above what is usual, both seen as logarithms."""
+    logs = np.log(np.fromiter(usual, np.float64))
+    middle = float(np.median(logs))
+    spread = NORMAL_MAD * float(np.median(np.abs(logs - middle)))
+    limit = max(math.log(HEALTH.least_change), HEALTH.deviations * spread)
+    return math.log(value) - middle > limit

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The watch over tiers: made-up probes of two nodes, one of which becomes slow, and the tiers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tierd.config.serving import TierHealthConfig
+from tierd.config.whole import loads
+from tierd.core.errors import UnavailableError
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    TierMap,
+)
+from tierd.core.tuning import HEALTH
+from tierd.engine.tier_health import TierHealth
+from tierd.policy.rule import least_rate
+from tierd.topology.health import Symptom
+from tierd.topology.probe import FREE, Probed
+from tierd.topology.reader import rank_tiers
+
+GIB = 1 << 30
+LATENCY = {0: 118.0, 1: 430.0}
+STREAM = {0: 16e9, 1: 8e9}
+
+
+def host() -> TierMap:
+    nodes = {
+        n: MemoryNode(
+            n, GIB, frozenset({0} if n == 0 else ()), kind,
+            Quantity(LATENCY[n], Provenance.HMAT), Quantity(width, Provenance.HMAT),
+        )
+        for n, kind, width in ((0, MemoryKind.DRAM, 1e11), (1, MemoryKind.CXL, 2e10))
+    }  # fmt: skip
+    return TierMap(rank_tiers(nodes)[0], nodes)
+
+
+@dataclass
+class World:
+    """A host whose nodes answer probes as `slower` says: by node, times latency, times width."""
+
+    slower: dict[int, tuple[float, float]] = field(default_factory=dict)
+    fails: dict[int, int] = field(default_factory=dict)
+    free: int = GIB
+    probed: int = 0
+    changes: int = 0
+    busy: int = 0
+
+    def on_change(self) -> None:
+        if self.busy:
+            self.busy -= 1
+            raise queue.Full
+        self.changes += 1
+
+    def probe(self, node: MemoryNode, tiers: TierMap) -> Probed | int:
+        assert tiers.nodes[node.node] is node
+        self.probed += 1
+        if node.node in self.fails:
+            return self.fails[node.node]
+        latency, width = self.slower.get(node.node, (1.0, 1.0))
+        found = LATENCY[node.node] * latency * (1 + 0.01 * (self.probed % 3))
+        return Probed(found, found, 0, STREAM[node.node] * width)
+
+    def watch(self, tiers: Callable[[], TierMap] = host) -> TierHealth:
+        made = TierHealth(
+            TierHealthConfig(enabled=True),
+            lambda tiers: {n: NodeUsage(GIB, self.free, 0) for n in tiers.nodes},
+            probe=self.probe,
+        )
+        made.tiers, made.on_change = tiers, self.on_change
+        return made
+
+
+def rounds(watch: TierHealth, number: int) -> None:
+    for _ in range(number):
+        watch.round()
+
+
+def test_a_slow_tiers_figures_are_what_is_measured_and_decisions_follow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "tierd.engine.tier_health")
+    world = World()
+    watch = world.watch()
+    rounds(watch, 20)
+    assert world.changes == 0
+    tiers = host()
+    assert watch.applied(tiers) is tiers
+    world.slower[1] = (2.0, 0.5)
+    rounds(watch, HEALTH.slow_probes - 1)
+    assert world.changes == 0
+    rounds(watch, 3)
+    assert world.changes == 1
+    assert watch.health[1].symptoms == {Symptom.LATENCY, Symptom.BANDWIDTH}
+    assert watch.health[0].symptoms == frozenset()
+    now = watch.applied(tiers)
+    assert now.tiers[1].latency_ns.value == pytest.approx(860, rel=0.03)
+    assert now.tiers[1].latency_ns.provenance is Provenance.MEASURED
+    assert now.tiers[1].bandwidth_bytes_per_s.value == pytest.approx(1e10, rel=0.01)
+    assert now.nodes[1].latency_ns == now.tiers[1].latency_ns
+    assert now.tiers[0] == tiers.tiers[0]
+    assert [tier.name for tier in now.tiers] == ["dram", "cxl"]
+    # Each access saves more, so fewer pay for the move.
+    assert least_rate(now, [1], 0.5) < 0.5 * least_rate(tiers, [1], 0.5)
+    world.slower.clear()
+    world.busy = 2
+    rounds(watch, HEALTH.usual_probes + 1)
+    assert world.changes == 1
+    watch.round()
+    assert world.changes == 2
+    assert watch.applied(tiers) is tiers
+    events = [record.message.split()[0] for record in caplog.records]
+    assert events == ["event=node_slow", "event=node_as_usual"]
+    assert "what=bandwidth+latency" in caplog.records[0].message
+
+
+def test_nothing_is_promoted_into_a_fast_tier_that_is_no_nearer_any_more() -> None:
+    world = World()
+    watch = world.watch()
+    rounds(watch, 20)
+    assert watch.applied(host()).promotion_tier(1) is not None
+    world.slower[0] = (4.0, 1.0)
+    rounds(watch, HEALTH.slow_probes)
+    now = watch.applied(host())
+    assert now.promotion_tier(1) is None
+    assert least_rate(now, [1], 0.5) == 0
+
+
+def test_a_slower_host_is_no_slower_tier() -> None:
+    world = World()
+    watch = world.watch()
+    rounds(watch, 20)
+    world.slower = {0: (2.0, 0.5), 1: (2.0, 0.5)}
+    rounds(watch, 20)
+    assert not any(each.symptoms for each in watch.health.values())
+
+
+def test_what_could_not_be_measured_is_counted_and_changes_nothing() -> None:
+    world = World()
+    watch = world.watch()
+    rounds(watch, 10)
+    before = watch.health
+    world.fails = {0: errno.EAGAIN, 1: errno.EPERM}
+    rounds(watch, 5)
+    assert watch.health == before
+    world.free = FREE - 1
+    rounds(watch, 3)
+    assert watch.results == {
+        (0, "ok"): 10, (1, "ok"): 10, (0, "disturbed"): 5, (1, "EPERM"): 5, (0, "full"): 3,
+        (1, "full"): 3,
+    }  # fmt: skip
+    assert world.probed == 30
+
+
+def test_a_node_that_goes_is_forgotten() -> None:
+    world, there = World(), [host()]
+    watch = world.watch(lambda: there[0])
+    rounds(watch, 20)
+    world.slower[1] = (2.0, 1.0)
+    rounds(watch, 10)
+    assert watch.health[1].symptoms
+    alone = {0: host().nodes[0]}
+    there[0] = TierMap(rank_tiers(alone)[0], alone)
+    watch.round()
+    assert list(watch.health) == [0]
+    assert watch.applied(there[0]) is there[0]
+    there[0] = host()
+    watch.round()
+    assert watch.health[1].probes == 1
+
+
+def test_it_runs_beside_the_loop_until_it_is_closed() -> None:
+    world, probed = World(), threading.Event()
+    watch = TierHealth(
+        TierHealthConfig(enabled=True, interval_ns=1, cpu_limit=1.0),
+        lambda tiers: {n: NodeUsage(GIB, GIB, 0) for n in tiers.nodes},
+        probe=lambda node, tiers: (
+            (probed.set() if world.probed > 20 else None) or world.probe(node, tiers)
+        ),
+    )
+    watch.tiers = host
+    watch.start()
+    assert probed.wait(60)
+    watch.close()
+    done = world.probed
+    assert not any(thread.name == "tierd-health" for thread in threading.enumerate())
+    assert world.probed == done
+
+
+def test_a_failure_of_one_round_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    world, again = World(), threading.Event()
+
+    def usage(tiers: TierMap) -> dict[int, NodeUsage]:
+        if again.is_set():
+            return {}
+        again.set()
+        raise OSError("gone")
+
+    watch = TierHealth(TierHealthConfig(enabled=True, interval_ns=1), usage, probe=world.probe)
+    watch.tiers = host
+    watch.start()
+    assert again.wait(60)
+    while not watch.results:
+        threading.Event().wait(0.01)
+    watch.close()
+    assert "event=tier_health_failed" in caplog.text
+
+
+def test_a_kernel_without_memory_policies_has_none() -> None:
+    world = World(fails={0: errno.ENOSYS, 1: errno.ENOSYS})
+    with pytest.raises(UnavailableError, match="no memory policies"):
+        world.watch().start()
+
+
+def test_it_is_off_unless_asked_for() -> None:
+    assert not loads("").tier_health.enabled
+    found = loads('[tier_health]\nenabled = true\ninterval = "1s"\ncpu_limit = "1%"').tier_health
+    assert (found.enabled, found.interval_ns, found.cpu_limit) == (True, 10**9, 0.01)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service beside a tier that becomes slow in three ways; in modelled time.
+
+usage: guest_tier_health.py --hotset PATH --tierd PATH --interval SECONDS --cpu-limit SHARE FAULT...
+
+Prints one JSON object: an event that came too early ("": none), and for each way the guest seconds
+until the service said so and until it took that back, and the tiers' figures in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from card_window import Window
+
+from tierd.control.protocol import Client
+
+CONFIG = """
+[targets]
+match = {{ exe = "hotset" }}
+[sources]
+order = ["damon"]
+[tier_health]
+enabled = true
+interval = "{interval}s"
+cpu_limit = "{cpu_limit}"
+"""
+SOCKET = Path("/run/tierd/control.sock")
+USUAL_PROBES = 12
+"""Intervals before the first fault."""
+MOST_S = 600
+USUAL = {"LATENCY_PS": 430_000, "BANDWIDTH": 20_000, "EVERY": 0, "DELAY_PS": 0}
+FAULTS = {
+    "slower": {"LATENCY_PS": 860_000, "BANDWIDTH": 10_000},
+    "latency": {"LATENCY_PS": 860_000},
+    "bandwidth": {"BANDWIDTH": 10_000},
+    "stalls": {"EVERY": 1000, "DELAY_PS": 50_000_000},
+}
+
+
+class Events:
+    """The service's lines about nodes."""
+
+    def __init__(self, service: subprocess.Popen[str]) -> None:
+        self.waiting: queue.Queue[tuple[float, str]] = queue.Queue()
+        self._lines = service.stderr
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._lines is not None
+        for line in self._lines:
+            if "event=node_" in line:
+                print(line, end="", file=sys.stderr)
+            if "event=node_" in line and "event=node_probed" not in line and "excluded" not in line:
+                self.waiting.put((time.monotonic(), line.strip()))
+
+    def next(self, seconds: float) -> tuple[float, str]:
+        """The next one and when it came; "" where none does."""
+        try:
+            return self.waiting.get(timeout=seconds)
+        except queue.Empty:
+            return time.monotonic(), ""
+
+
+def fault(window: Window, events: Events, name: str) -> dict[str, Any]:
+    """What becomes of one fault, which begins now and ends once it was seen."""
+    begun = time.monotonic()
+    window.set_speed(1, **{**USUAL, **FAULTS[name]})
+    seen, said = events.next(MOST_S)
+    with Client(SOCKET) as client:
+        status = client.ask("status")
+    ended = time.monotonic()
+    window.set_speed(1, **USUAL)
+    gone, took_back = events.next(MOST_S)
+    return {
+        "seen_s": seen - begun,
+        "said": said,
+        "slow_nodes": status["slow_nodes"],
+        "tiers": [[tier["name"], tier["latency_ns"]] for tier in status["tiers"]],
+        "gone_s": gone - ended,
+        "took_back": took_back,
+    }
+
+
+def main() -> int:
+    """Print the findings; the service's exit status."""
+    parser = argparse.ArgumentParser()
+    for name in ("hotset", "tierd"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--interval", type=float, required=True)
+    parser.add_argument("--cpu-limit", required=True)
+    parser.add_argument("faults", nargs="+", choices=FAULTS)
+    args = parser.parse_args()
+    Path("/proc/sys/kernel/numa_balancing").write_text("0")
+    folder = Path(tempfile.mkdtemp())
+    (folder / "tierd.toml").write_text(
+        CONFIG.format(interval=args.interval, cpu_limit=args.cpu_limit)
+    )
+    load = [args.hotset, "--seconds", "100000", "--rate", "2000", "--size", "64M", "--no-check"]
+    with (
+        subprocess.Popen(load, stdout=subprocess.DEVNULL) as hotset,
+        subprocess.Popen(
+            [args.tierd, "run", "--config", str(folder / "tierd.toml"), "--log-level", "debug"],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as service,
+    ):
+        events = Events(service)
+        while not SOCKET.exists():
+            if service.poll() is not None:
+                return 1
+            time.sleep(0.1)
+        window = Window()
+        window.lab("START")
+        _, early = events.next(USUAL_PROBES * args.interval)
+        found: dict[str, Any] = {"early": early}
+        for name in args.faults:
+            found[name] = fault(window, events, name)
+        window.lab("STOP")
+        hotset.kill()
+        service.terminate()
+    print(json.dumps(found))
+    return service.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

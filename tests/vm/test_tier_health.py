@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service finds a tier that became slow, and that it is as usual again; in modelled time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tierd_lab import Guest, Machine
+from tierd_lab.timemodel import TimeSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEN_S = 30.0
+"""Guest seconds within which a fault is to be seen with the shipped settings."""
+
+
+def tell(interval_s: float, cpu_limit: str, *faults: str) -> dict[str, Any]:
+    """What the guest tells of these faults; its clock shows what a probe has to see."""
+    for folder, target in (("fpga", "lab"), ("tests/workloads", "all")):
+        subprocess.run(["make", "-s", "-C", ROOT / folder, target], check=True)
+    time = TimeSpec(instruction_ps=1000, follow=True, behind_us=2)
+    command = [sys.executable, str(ROOT / "tests/vm/guest_tier_health.py")]
+    command += ["--hotset", str(ROOT / "build/workloads/hotset")]
+    command += ["--tierd", str(Path(sys.executable).with_name("tierd"))]
+    command += ["--interval", str(interval_s), "--cpu-limit", cpu_limit, *faults]
+    with Guest(replace(Machine.load("bench"), time=time, cards=())) as guest:
+        result = guest.run(command, timeout=7200)
+    assert result.status == 0, result.stderr[-3000:]
+    told: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    print(result.stderr[-3000:], json.dumps(told, indent=1))
+    return told
+
+
+def check(told: dict[str, Any], symptoms: list[str]) -> None:
+    what = "+".join(symptoms)
+    assert f"event=node_slow what={what} node=1" in told["said"]
+    (slow,) = told["slow_nodes"]
+    assert (slow["node"], slow["symptoms"]) == (1, symptoms)
+    assert "event=node_as_usual node=1" in told["took_back"]
+    # It takes longer to be trusted again than to be found slow.
+    assert told["seen_s"] < told["gone_s"]
+
+
+def test_a_slow_tier_is_seen_and_recovers_and_decisions_know_it() -> None:
+    """Measured every second, to be brief."""
+    told = tell(1.0, "10%", "slower", "stalls")
+    assert told["early"] == ""
+    check(told["slower"], ["bandwidth", "latency"])
+    check(told["stalls"], ["stalls"])
+    (dram, near), (cxl, far) = told["slower"]["tiers"]
+    assert (dram, near, cxl) == ("dram", 118.0, "cxl")
+    assert far == pytest.approx(860, rel=0.1)
+    # 50 us in one access of a thousand.
+    assert told["stalls"]["tiers"][1][1] == pytest.approx(480, rel=0.1)
+
+
+@pytest.mark.soak
+def test_with_the_shipped_settings_each_fault_is_seen_in_half_a_minute() -> None:
+    told = tell(5.0, "0.1%", "latency", "bandwidth", "stalls")
+    assert told["early"] == ""
+    for fault in ("latency", "bandwidth", "stalls"):
+        check(told[fault], [fault])
+        assert told[fault]["seen_s"] < SEEN_S
