@@ -36,11 +36,11 @@
 #define NPW_LAB_OP 0x44	      /* u32 */
 #define NPW_LAB_START 1u      /* watch; the cache is empty at first */
 #define NPW_LAB_STOP 2u
-#define NPW_LAB_DUMP 3u		/* write the counts to the host's files */
-#define NPW_LAB_CLEAR 4u	/* set the counts to zero; if nothing is watched, forget marks */
-#define NPW_LAB_SPEED 5u	/* from now on a node has the speed below; -EINVAL for none such */
-#define NPW_LAB_STATUS 0x48	/* s32: 0 or a negative errno of Linux */
-#define NPW_LAB_NODE 0x50	/* u32 */
+#define NPW_LAB_DUMP 3u	    /* write the counts to the host's files */
+#define NPW_LAB_CLEAR 4u    /* set the counts to zero; if nothing is watched, forget marks */
+#define NPW_LAB_SPEED 5u    /* from now on a node has the speed below; -EINVAL from node 64 on */
+#define NPW_LAB_STATUS 0x48 /* s32: 0 or a negative errno of Linux */
+#define NPW_LAB_NODE 0x50   /* u32 */
 #define NPW_LAB_LATENCY_PS 0x54 /* u32 */
 #define NPW_LAB_BANDWIDTH 0x58	/* u32: MB/s, 0: without limit */
 #define NPW_LAB_EVERY 0x5c	/* u32: one demand miss in so many takes NPW_LAB_DELAY_PS longer */

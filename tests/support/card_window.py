@@ -154,8 +154,15 @@ class Window:
         self._words[N["NPW_LAB_OP"] // 4] = N[f"NPW_LAB_{name}"]
         self._ring(N["NPW_LAB_DOORBELL"], N["NPW_LAB_STATUS"], f"lab operation {name}")
 
-    def set_speed(self, node: int, **speed: int) -> None:
-        """Give a node another speed: LATENCY_PS, BANDWIDTH (MB/s), EVERY and DELAY_PS."""
-        for name, value in {"NODE": node, **speed}.items():
+    def set_speed(
+        self, node: int, *, latency_ps: int, bandwidth: int, every: int = 0, delay_ps: int = 0
+    ) -> None:
+        """Give a node another latency and bandwidth (MB/s).
+
+        One demand miss in `every` takes `delay_ps` longer; 0: none.
+        """
+        words = {"NODE": node, "LATENCY_PS": latency_ps, "BANDWIDTH": bandwidth}
+        words |= {"EVERY": every, "DELAY_PS": delay_ps}
+        for name, value in words.items():
             self._words[N[f"NPW_LAB_{name}"] // 4] = value
         self.lab("SPEED")

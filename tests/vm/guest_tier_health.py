@@ -40,13 +40,14 @@ SOCKET = Path("/run/tierd/control.sock")
 USUAL_PROBES = 12
 """Intervals before the first fault."""
 MOST_S = 600
-USUAL = {"LATENCY_PS": 430_000, "BANDWIDTH": 20_000, "EVERY": 0, "DELAY_PS": 0}
-FAULTS = {
-    "slower": {"LATENCY_PS": 860_000, "BANDWIDTH": 10_000},
-    "latency": {"LATENCY_PS": 860_000},
-    "bandwidth": {"BANDWIDTH": 10_000},
-    "stalls": {"EVERY": 1000, "DELAY_PS": 50_000_000},
+USUAL = {"latency_ps": 430_000, "bandwidth": 20_000}
+FAULTS: dict[str, tuple[dict[str, int], list[str]]] = {
+    "slower": ({"latency_ps": 860_000, "bandwidth": 10_000}, ["bandwidth", "latency"]),
+    "latency": ({"latency_ps": 860_000}, ["latency"]),
+    "bandwidth": ({"bandwidth": 10_000}, ["bandwidth"]),
+    "stalls": ({"every": 1000, "delay_ps": 50_000_000}, ["stalls"]),
 }
+"""What changes, and the symptoms it has."""
 
 
 class Events:
@@ -75,11 +76,16 @@ class Events:
 
 def fault(window: Window, events: Events, name: str) -> dict[str, Any]:
     """What becomes of one fault, which begins now and ends once it was seen."""
+    change, symptoms = FAULTS[name]
     begun = time.monotonic()
-    window.set_speed(1, **{**USUAL, **FAULTS[name]})
-    seen, said = events.next(MOST_S)
-    with Client(SOCKET) as client:
-        status = client.ask("status")
+    window.set_speed(1, **{**USUAL, **change})
+    said, slow, status = "-", [], {}
+    # A fault may begin in the middle of a measurement.
+    while said and slow != symptoms:
+        seen, said = events.next(MOST_S)
+        with Client(SOCKET) as client:
+            status = client.ask("status")
+        slow = [each for node in status["slow_nodes"] for each in node["symptoms"]]
     ended = time.monotonic()
     window.set_speed(1, **USUAL)
     gone, took_back = events.next(MOST_S)
@@ -130,6 +136,7 @@ def main() -> int:
         window.lab("STOP")
         hotset.kill()
         service.terminate()
+        service.wait()
     print(json.dumps(found))
     return service.returncode
 

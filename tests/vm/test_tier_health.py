@@ -47,7 +47,7 @@ def check(told: dict[str, Any], symptoms: list[str]) -> None:
     assert told["seen_s"] < told["gone_s"]
 
 
-def test_a_slow_tier_is_seen_and_recovers_and_decisions_know_it() -> None:
+def test_a_slow_tier_is_seen_and_recovers_and_its_figures_are_what_was_measured() -> None:
     """Measured every second, to be brief."""
     told = tell(1.0, "10%", "slower", "stalls")
     assert told["early"] == ""
@@ -57,7 +57,7 @@ def test_a_slow_tier_is_seen_and_recovers_and_decisions_know_it() -> None:
     assert (dram, near, cxl) == ("dram", 118.0, "cxl")
     assert far == pytest.approx(860, rel=0.1)
     # 50 us in one access of a thousand.
-    assert told["stalls"]["tiers"][1][1] == pytest.approx(480, rel=0.1)
+    assert told["stalls"]["tiers"][1][1] == pytest.approx(480, rel=0.05)
 
 
 @pytest.mark.soak

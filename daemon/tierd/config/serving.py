@@ -192,7 +192,7 @@ class TierHealthConfig:
     enabled: bool = option(
         FLAG,
         False,
-        "Measure each node from time to time, and take a tier that became slow for what it is.",
+        "Measure each node from time to time, and decide with the slowdown of a slow one.",
     )
     interval_ns: int = option(
         duration("100ms", "1h"), "5s", "Time between two measurements of all nodes."

@@ -39,7 +39,7 @@ PROBE_INTERVAL_NS: Final = 60 * 10**9
 PROBE_END_S: Final = 2.0
 """Longest wait, at the end, for a measurement that is under way; it takes milliseconds."""
 HEALTH_HISTORY: Final = 720
-"""Probes of a node that make its usual figures: an hour of them."""
+"""Probes of a node that make its usual figures: an hour of them, one every five seconds."""
 CPU_CREDIT_NS: Final = 10 * 10**9
 """CPU time left over by the loop or the mover in this time may be spent."""
 RING_FILL_FRACTION: Final = 0.25

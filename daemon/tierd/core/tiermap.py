@@ -106,8 +106,8 @@ class ExcludedNode:
 class TierMap:
     """All tiers, fastest first, and the nodes they are made of.
 
-    `tiers` is ordered by latency, so HBM (wide, not near) stands beside or below
-    DRAM and is never the place that promotion by latency aims at.
+    `tiers` is ordered by latency, so HBM (wide, not near) stands beside or below DRAM and is
+    never the place that promotion by latency aims at. A tier that became slow keeps its rank.
 
     Attributes:
         nodes: node number → node, of the nodes that are in tiers.

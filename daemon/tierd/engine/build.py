@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ from tierd import topology
 from tierd.config.model import Config, heat_bytes
 from tierd.core import bounds
 from tierd.core.access import AccessSource
+from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import Measured, TierMap
 from tierd.engine import process
 from tierd.engine.bandwidth import BandwidthMonitor
@@ -45,6 +48,9 @@ from tierd.workloads.residency import ResidencyScanner
 
 if TYPE_CHECKING:
     from tierd.engine.interleave import Interleave
+
+
+log = logging.getLogger(__name__)
 
 
 def make_mover(config: Config, *, dry_run: bool) -> Mover:
@@ -225,10 +231,17 @@ def build(
     if interleave is not None:
         interleave.state = lambda: service.components.policy.state
     health.tiers = lambda: service.tiers
-    health.on_change = lambda: service.calls.post(service.read_tiers)
+    health.on_change = lambda: service.calls.post(service.read_tiers).add_done_callback(
+        _log_failure
+    )
     if recorder is not None:
         _record(service, recorder, registry)
     return service, tiers
+
+
+def _log_failure(done: Future[None]) -> None:
+    if error := done.exception():
+        log.warning(logfmt(event="tiers_not_read", reason=str(error)))
 
 
 def _recorded_sources(config: Config, recorder: Recorder | None) -> list[AccessSource]:

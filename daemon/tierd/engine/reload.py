@@ -26,7 +26,10 @@ from tierd.sources.selection import SourceSelector
 log = logging.getLogger(__name__)
 
 RESTART: Final = (
-    *("control", "heat.memory", "metrics", "policy.cost.weighted_interleave"),
+    "control",
+    "heat.memory",
+    "metrics",
+    "policy.cost.weighted_interleave",
     "tier_health",
 )
 """Keys, and tables of keys, that take effect only at the next start."""

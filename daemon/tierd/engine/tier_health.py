@@ -2,8 +2,7 @@
 """`TierHealth`: probes the nodes from time to time, and has slow ones be seen as they are.
 
 A thread of its own measures each node (`topology.probe`), and `topology.health` judges. While a
-node is slow, the figures of its tier are those of the last probes, so decisions follow: fewer
-pages pay for a promotion into a slow tier, and more for one out of it.
+node is slow, its tier's latency and bandwidth are multiplied by its slowdown.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import logging
+import math
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -20,10 +20,12 @@ from tierd._native import lib
 from tierd.config.model import Config
 from tierd.config.serving import TierHealthConfig
 from tierd.core import bounds
-from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
+from tierd.core.process import give_up_all
 from tierd.core.tiermap import MemoryNode, NodeUsage, Provenance, Quantity, Tier, TierMap
-from tierd.topology.health import Health, NodeHealth, Symptom
+from tierd.core.tuning import HEALTH
+from tierd.policy.cost import CostPolicy
+from tierd.topology.health import Health, NodeHealth
 from tierd.topology.probe import Probed, can_hold, probe_node
 
 log = logging.getLogger(__name__)
@@ -41,8 +43,8 @@ class TierHealth:
 
     Attributes:
         tiers: returns the host's tiers as they are now; set before `start`.
-        on_change: called when a node has become slow, or as usual again. Where it raises
-            queue.Full, it is called again after the next round.
+        on_change: called when `applied` gives other figures. Where it raises queue.Full, it is
+            called again after the next round.
         health: what is known, by node; replaced as a whole, so any thread may read it.
         results: probes by node and result: ok, disturbed, full, or the name of an errno.
     """
@@ -62,19 +64,16 @@ class TierHealth:
         self._nodes: dict[int, NodeHealth] = {}
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
-        self._changed = False
+        self._unjudged: dict[int, int] = {}
+        self._factors: Mapping[int, tuple[float, float]] = {}
+        self._waits = False
         self.tiers: Callable[[], TierMap] | None = None
         self.on_change: Callable[[], object] = bool
         self.health: Mapping[int, Health] = {}
         self.results: dict[tuple[int, str], int] = {}
 
     def start(self) -> None:
-        """Begin to probe. Raises UnavailableError: this kernel has no memory policies."""
-        assert self.tiers is not None
-        tiers = self.tiers()
-        for node in tiers.nodes.values():
-            if self._probe(node, tiers) == errno.ENOSYS:
-                raise UnavailableError("this kernel has no memory policies")
+        """Begin to probe."""
         self._thread = threading.Thread(target=self._run, name="tierd-health", daemon=True)
         self._thread.start()
 
@@ -85,6 +84,7 @@ class TierHealth:
             self._thread.join(bounds.PROBE_END_S)
 
     def _run(self) -> None:
+        give_up_all()  # a thread's own memory and CPUs need no capability
         pause_s = 0.0
         while not self._ends.wait(pause_s):
             spent = lib.tierd_thread_cpu_ns()
@@ -99,29 +99,39 @@ class TierHealth:
         """Probe each node once, and judge them together."""
         assert self.tiers is not None
         tiers, before = self.tiers(), self.health
-        odd = self._probed(tiers)
-        # What a host shows that has several nodes, and all of them, is not a node's.
-        shared = frozenset.intersection(*odd.values()) if len(odd) > 1 else frozenset[Symptom]()
-        judged = {number: self._nodes[number].judge(shared) for number in odd}
-        self._nodes = {n: each for n, each in self._nodes.items() if n in tiers.nodes}
-        self.health = {n: each for n, each in {**before, **judged}.items() if n in tiers.nodes}
-        changed = {
-            number: each
-            for number, each in judged.items()
-            if each.symptoms != (before[number].symptoms if number in before else frozenset())
+        judged = self._judged(self._probed(tiers))
+        self._unjudged = {
+            n: 0 if n in judged else self._unjudged.get(n, 0) + 1 for n in tiers.nodes
         }
-        self._changed |= bool(changed)
-        if self._changed:
+        known = {n for n, rounds in self._unjudged.items() if rounds <= HEALTH.recovery_probes}
+        self._nodes = {n: each for n, each in self._nodes.items() if n in tiers.nodes}
+        self.health = {n: each for n, each in {**before, **judged}.items() if n in known}
+        factors = _factors(self.health)
+        if self._waits or _differ(factors, self._factors):
+            self._factors = factors
+            self._waits = True
             with contextlib.suppress(queue.Full):
                 self.on_change()
-                self._changed = False
-        for number, each in changed.items():
-            _tell(number, each)
+                self._waits = False
+        for number, each in judged.items():
+            if each.symptoms != (before[number].symptoms if number in before else frozenset()):
+                _tell(number, each)
 
-    def _probed(self, tiers: TierMap) -> dict[int, frozenset[Symptom]]:
-        """Each node that could be measured, and in which ways it is out of the usual."""
+    def _judged(self, probed: Mapping[int, Probed]) -> dict[int, Health]:
+        """The nodes' health; of one that was measured alone nothing can be told."""
+        if len(probed) < 2:
+            return {}
+        shown = {
+            number: self._nodes.setdefault(number, NodeHealth()).add(each)
+            for number, each in probed.items()
+        }
+        shared = frozenset.intersection(*shown.values())
+        return {number: self._nodes[number].judge(shared) for number in probed}
+
+    def _probed(self, tiers: TierMap) -> dict[int, Probed]:
+        """What was found of each node that could be measured."""
         usage = self._read_usage(tiers)
-        odd = {}
+        found = {}
         for number, node in tiers.nodes.items():
             if not can_hold(usage.get(number)):
                 self._count(number, FULL)
@@ -129,38 +139,78 @@ class TierHealth:
             probed = self._probe(node, tiers)
             log.debug('event=node_probed node=%d result="%s"', number, probed)
             if isinstance(probed, Probed):
-                odd[number] = self._nodes.setdefault(number, NodeHealth()).add(probed)
+                found[number] = probed
                 self._count(number, OK)
             elif probed == errno.EAGAIN:
                 self._count(number, DISTURBED)
             else:
                 self._count(number, errno.errorcode.get(probed, str(probed)))
-        return odd
+        return found
 
     def _count(self, node: int, result: str) -> None:
+        if result != OK and (node, result) not in self.results:
+            log.info(logfmt(event="node_not_measured", node=node, reason=result))
         self.results[node, result] = self.results.get((node, result), 0) + 1
 
     def over(
         self, reader: Callable[[Config], Callable[[], TierMap]]
     ) -> Callable[[Config], Callable[[], TierMap]]:
-        """A reader of tiers by configuration, as they are now."""
+        """A reader of tiers by configuration, with slow nodes' figures.
+
+        The policy `cost` measures by itself, and adds the load of tiers to their idle latency: its
+        tiers stay as they are described.
+        """
 
         def made(config: Config) -> Callable[[], TierMap]:
             read = reader(config)
+            if config.policy.name == CostPolicy.name:
+                return read
             return lambda: self.applied(read())
 
         return made
 
     def applied(self, tiers: TierMap) -> TierMap:
-        """The tiers with slow nodes' figures as they are; ranks stay as they were."""
-        slow = {n: each for n, each in self.health.items() if each.symptoms and n in tiers.nodes}
+        """The tiers with slow nodes' figures multiplied by their slowdown; ranks stay."""
+        slow = {n: each for n, each in self._factors.items() if n in tiers.nodes}
         if not slow:
             return tiers
-        nodes = {n: _as_probed(node, slow.get(n)) for n, node in tiers.nodes.items()}
+        nodes = {
+            n: _times(node, *slow[n]) if n in slow else node for n, node in tiers.nodes.items()
+        }
         changed = tuple(
             _tier_of(tier, nodes) if slow.keys() & set(tier.nodes) else tier for tier in tiers.tiers
         )
         return dataclasses.replace(tiers, tiers=changed, nodes=nodes)
+
+
+def _factors(health: Mapping[int, Health]) -> dict[int, tuple[float, float]]:
+    """Of slow nodes: times their latency, and times their bandwidth.
+
+    Relative to the node that changed least, for the rest is the host's doing.
+    """
+    if not any(each.symptoms for each in health.values()):
+        return {}
+    latency = min(each.latency_ratio for each in health.values())
+    bandwidth = max(each.bandwidth_ratio for each in health.values())
+    return {
+        number: (
+            max(1.0, each.latency_ratio / latency),
+            min(1.0, each.bandwidth_ratio / bandwidth),
+        )
+        for number, each in health.items()
+        if each.symptoms
+    }
+
+
+def _differ(
+    one: Mapping[int, tuple[float, float]], other: Mapping[int, tuple[float, float]]
+) -> bool:
+    """Whether decisions have to know: other nodes are slow, or by more or less than they were."""
+    return one.keys() != other.keys() or any(
+        abs(math.log(now / before)) > math.log(HEALTH.change_told)
+        for node, factors in one.items()
+        for now, before in zip(factors, other[node], strict=True)
+    )
 
 
 def _tell(node: int, health: Health) -> None:
@@ -178,19 +228,15 @@ def _tell(node: int, health: Health) -> None:
         log.info(logfmt(event="node_as_usual", **said))
 
 
-def _as_probed(node: MemoryNode, health: Health | None) -> MemoryNode:
-    if health is None:
-        return node
+def _times(node: MemoryNode, latency: float, bandwidth: float) -> MemoryNode:
+    """A node with its figures times these: one yardstick for all nodes."""
     return dataclasses.replace(
         node,
-        latency_ns=_times(node.latency_ns, max(1.0, health.latency_ratio)),
-        bandwidth_bytes_per_s=_times(node.bandwidth_bytes_per_s, min(1.0, health.bandwidth_ratio)),
+        latency_ns=Quantity(node.latency_ns.value * latency, Provenance.MEASURED),
+        bandwidth_bytes_per_s=Quantity(
+            node.bandwidth_bytes_per_s.value * bandwidth, Provenance.MEASURED
+        ),
     )
-
-
-def _times(told: Quantity, ratio: float) -> Quantity:
-    """What is told of a node, times what probes say of its change: one yardstick for all nodes."""
-    return Quantity(told.value * ratio, Provenance.MEASURED)
 
 
 def _tier_of(tier: Tier, nodes: Mapping[int, MemoryNode]) -> Tier:

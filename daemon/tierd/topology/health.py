@@ -11,7 +11,7 @@ A node is slow once each of some probes in a row is out of the usual:
   the middle of a probe does not show. They are counted.
 
 What all nodes show at once is the host's doing (a busy or a slower CPU) and no node's. More load
-than ever looks like a degraded node, and what follows for placement is the same.
+than in the last hour looks like a degraded node, and what follows for placement is the same.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Health:
 
     Attributes:
         symptoms: empty for a node that is as usual, or is not judged yet.
-        latency_ratio, bandwidth_ratio: of the last probes to the usual; slow accesses included.
+        latency_ratio, bandwidth_ratio: medians of the last probes to the usual ones.
         latest: the last probe.
-        usual_latency_ns, usual_bandwidth: medians, 0 until there are any.
-        probes: undisturbed ones since the start.
+        usual_latency_ns, usual_bandwidth: medians; the latency with slow accesses.
+        probes: those that were judged, since the start.
     """
 
     symptoms: frozenset[Symptom]
@@ -66,14 +66,15 @@ class NodeHealth:
 
     def __init__(self) -> None:
         self._usual: deque[Probed] = deque(maxlen=bounds.HEALTH_HISTORY)
-        most = max(HEALTH.slow_probes, HEALTH.usual_probes)
+        most = max(HEALTH.slow_probes, HEALTH.recovery_probes)
         self._last: deque[tuple[Probed, frozenset[Symptom]]] = deque(maxlen=most)
-        self._stalled = 0.0
+        self._stall_evidence = 0.0
+        self._shared = 0
         self._symptoms: frozenset[Symptom] = frozenset()
         self._probes = 0
 
     def add(self, probed: Probed) -> frozenset[Symptom]:
-        """Take in a probe; in which ways it, or those before it, are out of the usual."""
+        """Take in a probe; which symptoms it shows. For stalls earlier ones count as well."""
         self._probes += 1
         found = set()
         if len(self._usual) >= HEALTH.min_probes:
@@ -88,12 +89,22 @@ class NodeHealth:
         return frozenset(found)
 
     def judge(self, shared: Collection[Symptom]) -> Health:
-        """The node's health; `shared` is what all nodes show, which does not count."""
-        probed, odd = self._last.pop()
-        odd -= frozenset(shared)
-        self._last.append((probed, odd))
-        if Symptom.STALLS in shared:
-            self._stalled = 0.0
+        """The node's health with the probe that was taken in last.
+
+        Args:
+            shared: what all nodes show. Then the probe says nothing of the node: neither does it
+                count as usual, nor for or against a symptom. What all of them show for as long
+                as is remembered becomes the usual.
+        """
+        probed, odd = self._last[-1]
+        if shared:
+            self._last.pop()
+            self._stall_evidence *= Symptom.STALLS not in shared
+            self._shared += 1
+            if self._shared > bounds.HEALTH_HISTORY:
+                self._usual.clear()
+            return self._health(probed)
+        self._shared = 0
         self._symptoms = frozenset(each for each in Symptom if self._lasts(each))
         if not odd and not self._symptoms:
             self._usual.append(probed)
@@ -103,9 +114,9 @@ class NodeHealth:
         """Whether a symptom begins, goes on, or has not been away for long enough."""
         odd = [symptom in each for _, each in self._last]
         if symptom is Symptom.STALLS:  # judged from several probes as it is
-            return odd[-1] or (symptom in self._symptoms and self._stalled > 0)
+            return odd[-1] or (symptom in self._symptoms and self._stall_evidence > 0)
         if symptom in self._symptoms:
-            return any(odd[-HEALTH.usual_probes :])
+            return any(odd[-HEALTH.recovery_probes :])
         return len(odd) >= HEALTH.slow_probes and all(odd[-HEALTH.slow_probes :])
 
     def _stalls(self, probed: Probed) -> bool:
@@ -114,23 +125,23 @@ class NodeHealth:
         A cumulative sum (Page 1954) of the logarithm of how much likelier each probe is with one
         slow block more, and at least twice as many, than usual. No probe decides alone.
         """
-        usual = (sum(each.slow_blocks for each in self._usual) + 0.5) / len(self._usual)
+        seen = sum(each.slow_blocks for each in self._usual) / len(self._usual)
+        usual = max(seen, HEALTH.min_stalls)
         slow = max(2 * usual, usual + 1)
         limit = -math.log(HEALTH.stall_chance)
         likelier = probed.slow_blocks * math.log(slow / usual) - (slow - usual)
-        grown = self._stalled + min(likelier, limit / (HEALTH.slow_probes - 1))
-        self._stalled = min(max(0.0, grown), limit)
-        return self._stalled >= limit
+        grown = self._stall_evidence + min(likelier, 1.001 * limit / HEALTH.slow_probes)
+        self._stall_evidence = min(max(0.0, grown), limit)
+        return self._stall_evidence >= limit
 
     def _health(self, latest: Probed) -> Health:
-        recent = [each for each, _ in self._last][-HEALTH.slow_probes :]
+        recent = [each for each, _ in self._last][-HEALTH.slow_probes :] or [latest]
         usual = self._usual or recent
-        latency = float(np.median([each.latency_ns for each in usual]))
+        latency = float(np.median([each.mean_ns for each in usual]))
         bandwidth = float(np.median([each.bandwidth_bytes_per_s for each in usual]))
-        mean = float(np.median([each.mean_ns for each in usual]))
         return Health(
             self._symptoms,
-            float(np.mean([each.mean_ns for each in recent])) / mean,
+            float(np.median([each.mean_ns for each in recent])) / latency,
             float(np.median([each.bandwidth_bytes_per_s for each in recent])) / bandwidth,
             latest,
             latency,

@@ -9,6 +9,7 @@ that the process may not use. The bandwidth is what a stream of one CPU gets.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.core.tiermap import Measured, MemoryNode, NodeUsage, TierMap
@@ -23,13 +25,17 @@ from tierd.core.tiermap import Measured, MemoryNode, NodeUsage, TierMap
 log = logging.getLogger(__name__)
 
 BYTES: Final = 4 << 20
-"""Of the buffer, half of it more than most L2 caches: some CPUs cannot be asked to flush."""
+"""Size of the buffer; half of it is what the largest L2 caches have: some CPUs cannot flush."""
 BLOCKS: Final = 64
 """Blocks of dependent reads that are timed."""
 FREE: Final = 64 << 20
 """Least free memory, beyond the kernel's reserve, of a node that is measured."""
 SLOW_BLOCK: Final = 3.0
-"""A block that takes so many times as long as the middle one had a slow access in it."""
+"""A block that takes so many times as long as the middle one has a slow access in it, ..."""
+SLOW_NS: Final = 20_000.0
+"""... if it takes so much longer: less is an interrupt, which a near node's short blocks show."""
+TURNS: Final = 3
+"""Times that a measurement is tried which other threads disturb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +56,30 @@ class Probed:
 
 
 def probe_node(node: MemoryNode, tiers: TierMap) -> Probed | int:
-    """Measure a node from a CPU that it is nearest to; the errno where that fails.
+    """Measure a node from a CPU that it is nearest to, where one is known.
 
-    EAGAIN: other threads had the CPU for half of it.
+    Returns:
+        What was found, or the errno of what failed; EAGAIN: other threads had the CPU for half of
+        it.
     """
     block_ns, bandwidth = np.zeros(BLOCKS, np.uint32), ffi.new("double *")
-    with _near(node, tiers):
-        result = int(
-            lib.tierd_probe_node(
-                node.node, BYTES, ffi.from_buffer("uint32_t[]", block_ns), BLOCKS, bandwidth
-            )
-        )
-    if result != 0:
-        return -result
-    each = block_ns[block_ns > 0] / lib.TIERD_PROBE_STEPS
-    slow = each > SLOW_BLOCK * np.median(each)
+    buffer = ffi.from_buffer("uint32_t[]", block_ns)
+    try:
+        with _near(node, tiers):
+            result = int(lib.tierd_probe_node(node.node, BYTES, buffer, BLOCKS, bandwidth))
+    except OSError as error:  # the CPUs that this thread may use have changed
+        return error.errno or errno.EIO
+    return -result if result != 0 else probed_of(block_ns, float(bandwidth[0]))
+
+
+def probed_of(block_ns: npt.NDArray[np.uint32], bandwidth_bytes_per_s: float) -> Probed:
+    """What times of blocks come to, uint32[n], ns; 0 for a block that was interrupted."""
+    whole = block_ns[block_ns > 0].astype(np.float64)
+    middle = float(np.median(whole))
+    slow = whole > max(SLOW_BLOCK * middle, middle + SLOW_NS)
+    each = whole / lib.TIERD_PROBE_STEPS
     return Probed(
-        float(each[~slow].mean()), float(each.mean()), int(slow.sum()), float(bandwidth[0])
+        float(each[~slow].mean()), float(each.mean()), int(slow.sum()), bandwidth_bytes_per_s
     )
 
 
@@ -81,7 +94,10 @@ def probe(tiers: TierMap, usage: Mapping[int, NodeUsage]) -> dict[int, Measured]
     for number, node in tiers.nodes.items():
         if not can_hold(usage.get(number)):
             continue
-        probed = probe_node(node, tiers)
+        for _ in range(TURNS):
+            probed = probe_node(node, tiers)
+            if probed != errno.EAGAIN:
+                break
         if isinstance(probed, int):
             log.info('event=not_probed node=%d reason="%s"', number, os.strerror(probed))
             continue

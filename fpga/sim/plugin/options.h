@@ -11,7 +11,7 @@
  *   width=LOG2, ring=SLOTS, clock=CYCLES_PER_100US   as np_card_open() takes them
  *   decoder=BASE:SIZE:SKIP   an HDM decoder of it, in host-physical order
  *   time=PS:MLP        model time: picoseconds an instruction, percent of misses that overlap
- *   pace=200           ... and the guest's clock follows it, so many microseconds behind at most
+ *   pace=200           ... and the guest's clock follows it, about so many microseconds behind
  *   profile=PATH       ... and blocks are counted (profile.h), for PATH
  *   speed=ID:PS:MBPS   ... latency and bandwidth (MB/s) of a node
  *   start=boot         watch memory from the first instruction on (else from a mark)

@@ -21,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -83,6 +84,14 @@ static void set_waiting(bool is)
 	pthread_mutex_unlock(&lock);
 }
 
+/* QEMU says so itself; one that does not export it is not the one that this was written for. */
+static bool holds_big_lock(void)
+{
+	bool (*locked)(void) = (bool (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "bql_locked");
+
+	return locked && locked();
+}
+
 /* Of QEMU's threads only the main one and the vCPU's wait in this way. */
 EXPORTED int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 {
@@ -91,7 +100,10 @@ EXPORTED int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex
 
 	if (is_main())
 		return real_wait()(condition, mutex);
-	atomic_compare_exchange_strong(&big_lock, &none, mutex);
+	if (atomic_compare_exchange_strong(&big_lock, &none, mutex) && !holds_big_lock()) {
+		fputs("tierd-lab: this QEMU's big lock is not where it was expected\n", stderr);
+		_exit(1);
+	}
 	if (mutex != big_lock)
 		return real_wait()(condition, mutex);
 	set_waiting(true);

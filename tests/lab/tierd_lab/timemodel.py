@@ -13,6 +13,7 @@ from tierd_lab._fields import Table
 
 MAX_INSTRUCTION_PS: Final = 1_000_000
 MAX_OVERLAP: Final = 10_000
+MAX_BEHIND_US: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,18 @@ class TimeSpec:
             another.
         follow: the guest's clock passes with modelled time, waiting for memory included, in
             the scale of an instruction's guest time (2**icount ns) to `instruction_ps`.
-        behind_us: guest time by which that clock may be behind, from 1 to 1000: what measures
-            short times needs a small one, which takes the host longer.
+        behind_us: guest time by which that clock may be behind, about: what measures short
+            times needs a small one, which takes the host longer.
     """
 
     instruction_ps: int = 250
     overlap: int = 100
     follow: bool = False
     behind_us: int = 200
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.behind_us <= MAX_BEHIND_US:
+            raise ValueError(f"behind_us must be between 1 and {MAX_BEHIND_US}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tierd.core import bounds
 from tierd.core.tuning import HEALTH
 from tierd.topology.health import Health, NodeHealth, Symptom
 from tierd.topology.probe import Probed
@@ -64,7 +65,7 @@ def test_a_slow_node_is_found_in_a_few_probes_and_recovers_later(
     assert all(each.symptoms == {symptom} for each in slow[found:])
     after = judged(node, probes(rng), 40)
     gone = next(i for i, each in enumerate(after) if not each.symptoms)
-    assert HEALTH.usual_probes - 1 <= gone <= 2 * HEALTH.usual_probes
+    assert HEALTH.recovery_probes - 1 <= gone <= 2 * HEALTH.recovery_probes
     assert not any(each.symptoms for each in after[gone:])
 
 
@@ -87,12 +88,47 @@ def test_figures_are_of_what_programs_see() -> None:
     assert health.usual_bandwidth == pytest.approx(2e10, rel=0.05)
 
 
-def test_what_all_nodes_show_is_no_nodes() -> None:
+def test_what_all_nodes_show_is_no_nodes_and_is_not_learned() -> None:
     rng, node = np.random.default_rng(1), NodeHealth()
     judged(node, probes(rng), 50)
-    for _, probed in zip(range(20), probes(rng, latency=860.0), strict=False):
+    for _, probed in zip(range(600), probes(rng, latency=860.0), strict=False):
         assert Symptom.LATENCY in node.add(probed)
         assert node.judge({Symptom.LATENCY}).symptoms == frozenset()
+    found = judged(node, probes(rng, latency=860.0), HEALTH.slow_probes)
+    assert found[-1].symptoms == {Symptom.LATENCY}
+
+
+def test_a_slow_node_does_not_recover_while_nothing_can_be_told() -> None:
+    rng, node = np.random.default_rng(1), NodeHealth()
+    judged(node, probes(rng), 50)
+    assert judged(node, probes(rng, latency=860.0), 10)[-1].symptoms
+    for _, probed in zip(range(50), probes(rng), strict=False):
+        node.add(probed)
+        assert node.judge({Symptom.BANDWIDTH}).symptoms == {Symptom.LATENCY}
+    assert not judged(node, probes(rng), HEALTH.recovery_probes)[-1].symptoms
+
+
+def test_what_all_nodes_show_for_an_hour_becomes_the_usual() -> None:
+    rng, node = np.random.default_rng(1), NodeHealth()
+    judged(node, probes(rng), 50)
+    stream = probes(rng, latency=860.0)
+    for _ in range(bounds.HEALTH_HISTORY + 1):
+        node.add(next(stream))
+        node.judge({Symptom.LATENCY})
+    health = judged(node, stream, 50)[-1]
+    assert health.symptoms == frozenset()
+    assert health.usual_latency_ns == pytest.approx(860, rel=0.05)
+
+
+def test_a_load_that_comes_and_goes_within_a_quarter_is_nothing() -> None:
+    """Noise of one probe and the next are alike, as load's is: half a minute at a time."""
+    rng, node = np.random.default_rng(3), NodeHealth()
+    load = 0.0
+    for _ in range(1440):
+        load = 0.85 * load + rng.normal(0, 0.03)
+        found = 430.0 * np.exp(load)
+        node.add(Probed(found, found, 0, 2e10 / np.exp(load)))
+        assert node.judge(()).symptoms == frozenset()
 
 
 def test_one_storm_in_one_probe_is_nothing() -> None:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import errno
 import os
 
+import numpy as np
 import pytest
 
 from tierd._native import ffi, lib
 from tierd.core.tiermap import MemoryKind, MemoryNode, NodeUsage, Provenance, Quantity, TierMap
-from tierd.topology.probe import FREE, probe, probe_node
+from tierd.topology.probe import FREE, Probed, probe, probe_node, probed_of
 
 GIB = 1 << 30
 
@@ -54,12 +55,24 @@ def test_a_node_with_little_free_memory_is_left_alone() -> None:
     assert probe(tiers(0), {}) == {}
 
 
-@needs_nodes
-def test_a_few_slow_blocks_are_told_from_the_others() -> None:
-    while isinstance(found := probe_node(tiers(0).nodes[0], tiers(0)), int):
-        assert found == errno.EAGAIN
-    assert 0 < found.latency_ns <= found.mean_ns
-    assert 0 <= found.slow_blocks < 32
+def test_a_few_slow_blocks_are_told_from_the_others_and_from_interrupts() -> None:
+    block_ns = np.full(64, 430 * 32, np.uint32)
+    block_ns[5] = block_ns[9] = 430 * 32 + 50_000
+    block_ns[7] = 0  # interrupted by another thread
+    found = probed_of(block_ns, 8e9)
+    assert found == Probed(430.0, pytest.approx(430 + 2 * 50_000 / 32 / 63), 2, 8e9)
+    # Of a near node a block takes 4 us: 12 us more are an interrupt.
+    block_ns = np.full(64, 118 * 32, np.uint32)
+    block_ns[5] += 12_000
+    assert probed_of(block_ns, 8e9).slow_blocks == 0
+
+
+def test_a_thread_that_may_use_other_cpus_now_is_an_errno(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "no such CPU")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    assert probe_node(tiers(0).nodes[0], tiers(0)) == errno.EINVAL
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ class HealthTuning:
     slow_probes: int = tuned(
         4, "count", "So many probes in a row out of the usual make a node slow."
     )
-    usual_probes: int = tuned(
+    recovery_probes: int = tuned(
         12, "count", "So many in a row within the usual end it: longer than it took to begin."
     )
     least_change: float = tuned(
@@ -227,6 +227,10 @@ class HealthTuning:
     )
     deviations: float = tuned(
         4.0, "sigmas", "So far, at least, from the median is out of the usual."
+    )
+    min_stalls: float = tuned(0.05, "count", "Slow blocks in a probe that are usual on any host.")
+    change_told: float = tuned(
+        1.1, "ratio", "A slow node's figures change in decisions when they differ by so much."
     )
     stall_chance: float = tuned(
         1e-7, "ratio", "Slow accesses that chance brings as rarely as this are out of the usual."

@@ -65,6 +65,7 @@ def of_health(health: Mapping[int, Health], results: Mapping[tuple[int, str], in
         f.NODE_LATENCY: {node: each.latest.mean_ns / 1e9 for node, each in known.items()},
         f.NODE_BANDWIDTH: {node: each.latest.bandwidth_bytes_per_s for node, each in known.items()},
         f.NODE_USUAL_LATENCY: {node: each.usual_latency_ns / 1e9 for node, each in known.items()},
+        f.NODE_USUAL_BANDWIDTH: {node: each.usual_bandwidth for node, each in known.items()},
         f.NODE_SLOW: {
             (*node, symptom): float(symptom in each.symptoms)
             for node, each in known.items()

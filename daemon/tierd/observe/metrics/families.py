@@ -261,6 +261,11 @@ NODE_BANDWIDTH = _gauge(
 NODE_USUAL_LATENCY = _gauge(
     "tierd_node_usual_latency_seconds", "Median latency of a node while it was as usual.", "node"
 )
+NODE_USUAL_BANDWIDTH = _gauge(
+    "tierd_node_usual_stream_bytes_per_second",
+    "Median of what a stream got of a node while it was as usual.",
+    "node",
+)
 NODE_SLOW = _gauge(
     "tierd_node_slow", "1 where a node is slower than usual, by symptom.", "node", "symptom"
 )
