@@ -25,7 +25,7 @@ from tierd.core.process import give_up_all
 from tierd.core.tiermap import MemoryNode, NodeUsage, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import HEALTH
 from tierd.policy.cost import CostPolicy
-from tierd.topology.health import Health, NodeHealth
+from tierd.topology.health import RECOVERY, Health, NodeHealth
 from tierd.topology.probe import Probed, can_hold, probe_node
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,9 @@ class TierHealth:
         self._unjudged = {
             n: 0 if n in judged else self._unjudged.get(n, 0) + 1 for n in tiers.nodes
         }
-        known = {n for n, rounds in self._unjudged.items() if rounds <= HEALTH.recovery_probes}
+        known = {
+            n for n, rounds in self._unjudged.items() if rounds <= RECOVERY * HEALTH.slow_probes
+        }
         self._nodes = {n: each for n, each in self._nodes.items() if n in tiers.nodes}
         self.health = {n: each for n, each in {**before, **judged}.items() if n in known}
         factors = _factors(self.health)
@@ -207,7 +209,7 @@ def _differ(
 ) -> bool:
     """Whether decisions have to know: other nodes are slow, or by more or less than they were."""
     return one.keys() != other.keys() or any(
-        abs(math.log(now / before)) > math.log(HEALTH.change_told)
+        abs(math.log(now / before)) > math.log(HEALTH.min_change)
         for node, factors in one.items()
         for now, before in zip(factors, other[node], strict=True)
     )

@@ -21,15 +21,19 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from tierd.core import bounds
-from tierd.core.tuning import HEALTH
+from tierd.core.tuning import COST, HEALTH
 from tierd.topology.probe import Probed
 
-NORMAL_MAD = 1.4826
+NORMAL_MAD: Final = 1.4826
 """Median absolute deviations in a standard deviation of a normal distribution."""
+LEARNING: Final = 2
+RECOVERY: Final = 3
+"""Times as many probes as make a node slow: to learn what is usual, and to be as usual again."""
 
 
 class Symptom(enum.StrEnum):
@@ -66,7 +70,7 @@ class NodeHealth:
 
     def __init__(self) -> None:
         self._usual: deque[Probed] = deque(maxlen=bounds.HEALTH_HISTORY)
-        most = max(HEALTH.slow_probes, HEALTH.recovery_probes)
+        most = RECOVERY * HEALTH.slow_probes
         self._last: deque[tuple[Probed, frozenset[Symptom]]] = deque(maxlen=most)
         self._stall_evidence = 0.0
         self._shared = 0
@@ -77,7 +81,7 @@ class NodeHealth:
         """Take in a probe; which symptoms it shows. For stalls earlier ones count as well."""
         self._probes += 1
         found = set()
-        if len(self._usual) >= HEALTH.min_probes:
+        if len(self._usual) >= LEARNING * HEALTH.slow_probes:
             if _is_above((each.latency_ns for each in self._usual), probed.latency_ns):
                 found.add(Symptom.LATENCY)
             rates = (1 / each.bandwidth_bytes_per_s for each in self._usual)
@@ -116,7 +120,7 @@ class NodeHealth:
         if symptom is Symptom.STALLS:  # judged from several probes as it is
             return odd[-1] or (symptom in self._symptoms and self._stall_evidence > 0)
         if symptom in self._symptoms:
-            return any(odd[-HEALTH.recovery_probes :])
+            return any(odd[-RECOVERY * HEALTH.slow_probes :])
         return len(odd) >= HEALTH.slow_probes and all(odd[-HEALTH.slow_probes :])
 
     def _stalls(self, probed: Probed) -> bool:
@@ -155,5 +159,5 @@ def _is_above(usual: Iterable[float], value: float) -> bool:
     logs = np.log(np.fromiter(usual, np.float64))
     middle = float(np.median(logs))
     spread = NORMAL_MAD * float(np.median(np.abs(logs - middle)))
-    limit = max(math.log(HEALTH.least_change), HEALTH.deviations * spread)
+    limit = max(math.log(COST.probe_factor), HEALTH.deviations * spread)
     return math.log(value) - middle > limit

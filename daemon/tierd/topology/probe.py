@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.core.tiermap import Measured, MemoryNode, NodeUsage, TierMap
+from tierd.core.tuning import HEALTH
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +31,6 @@ BLOCKS: Final = 64
 """Blocks of dependent reads that are timed."""
 FREE: Final = 64 << 20
 """Least free memory, beyond the kernel's reserve, of a node that is measured."""
-SLOW_BLOCK: Final = 3.0
-"""A block that takes so many times as long as the middle one has a slow access in it, ..."""
-SLOW_NS: Final = 20_000.0
-"""... if it takes so much longer: less is an interrupt, which a near node's short blocks show."""
 TURNS: Final = 3
 """Times that a measurement is tried which other threads disturb."""
 
@@ -76,7 +73,7 @@ def probed_of(block_ns: npt.NDArray[np.uint32], bandwidth_bytes_per_s: float) ->
     """What times of blocks come to, uint32[n], ns; 0 for a block that was interrupted."""
     whole = block_ns[block_ns > 0].astype(np.float64)
     middle = float(np.median(whole))
-    slow = whole > max(SLOW_BLOCK * middle, middle + SLOW_NS)
+    slow = whole > max(HEALTH.slow_block_factor * middle, middle + HEALTH.slow_read_ns)
     each = whole / lib.TIERD_PROBE_STEPS
     return Probed(
         float(each[~slow].mean()), float(each.mean()), int(slow.sum()), bandwidth_bytes_per_s

@@ -27,10 +27,11 @@ from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import of_health
 from tierd.policy.rule import least_rate
-from tierd.topology.health import Symptom
+from tierd.topology.health import RECOVERY, Symptom
 from tierd.topology.probe import FREE, Probed
 from tierd.topology.reader import rank_tiers
 
+RECOVERED = RECOVERY * HEALTH.slow_probes
 GIB = 1 << 30
 LATENCY = {0: 118.0, 1: 430.0}
 STREAM = {0: 16e9, 1: 8e9}
@@ -116,7 +117,7 @@ def test_a_slow_tiers_figures_are_what_is_measured_and_decisions_follow(
     assert least_rate(now, [1], 0.5) < 0.5 * least_rate(tiers, [1], 0.5)
     world.slower.clear()
     world.busy = 2
-    rounds(watch, HEALTH.recovery_probes + 1)
+    rounds(watch, RECOVERED + 1)
     told = world.changes
     assert not world.busy
     rounds(watch, 5)
@@ -161,7 +162,7 @@ def test_of_a_node_that_is_measured_alone_nothing_is_told_or_learned() -> None:
     assert watch.applied(host()).tiers[1].latency_ns.value > 800
     # What is not known any more is not applied; what was learned is kept.
     world.fails[1] = errno.EPERM
-    rounds(watch, HEALTH.recovery_probes)
+    rounds(watch, RECOVERED)
     assert watch.health[1].symptoms
     watch.round()
     assert watch.health == {}

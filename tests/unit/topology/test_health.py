@@ -10,9 +10,11 @@ import pytest
 
 from tierd.core import bounds
 from tierd.core.tuning import HEALTH
-from tierd.topology.health import Health, NodeHealth, Symptom
+from tierd.topology.health import LEARNING, RECOVERY, Health, NodeHealth, Symptom
 from tierd.topology.probe import Probed
 
+RECOVERED = RECOVERY * HEALTH.slow_probes
+LEARNED = LEARNING * HEALTH.slow_probes
 FAR = Probed(430.0, 432.0, 0, 2e10)
 
 
@@ -65,7 +67,7 @@ def test_a_slow_node_is_found_in_a_few_probes_and_recovers_later(
     assert all(each.symptoms == {symptom} for each in slow[found:])
     after = judged(node, probes(rng), 40)
     gone = next(i for i, each in enumerate(after) if not each.symptoms)
-    assert HEALTH.recovery_probes - 1 <= gone <= 2 * HEALTH.recovery_probes
+    assert RECOVERED - 1 <= gone <= 2 * RECOVERED
     assert not any(each.symptoms for each in after[gone:])
 
 
@@ -105,7 +107,7 @@ def test_a_slow_node_does_not_recover_while_nothing_can_be_told() -> None:
     for _, probed in zip(range(50), probes(rng), strict=False):
         node.add(probed)
         assert node.judge({Symptom.BANDWIDTH}).symptoms == {Symptom.LATENCY}
-    assert not judged(node, probes(rng), HEALTH.recovery_probes)[-1].symptoms
+    assert not judged(node, probes(rng), RECOVERED)[-1].symptoms
 
 
 def test_what_all_nodes_show_for_an_hour_becomes_the_usual() -> None:
@@ -145,6 +147,6 @@ def test_one_storm_in_one_probe_is_nothing() -> None:
 
 def test_a_young_node_is_not_judged() -> None:
     node = NodeHealth()
-    for number in range(HEALTH.min_probes - 1):
+    for number in range(LEARNED - 1):
         node.add(Probed(430.0 * 2**number, 430.0 * 2**number, number, 2e10))
         assert node.judge(()).symptoms == frozenset()

@@ -206,34 +206,42 @@ class WorkloadsTuning:
 WORKLOADS: Final = WorkloadsTuning()
 
 
+EVIDENCE: Final = "trials.md, *Finding a tier that became slow*: half and twice the value"
+
+
 @dataclass(slots=True)
 class HealthTuning:
     """When a node counts as slow (`topology.health`)."""
 
-    min_probes: int = tuned(
-        8, "count", "So many probes make the usual figures of a node before it is judged."
-    )
     slow_probes: int = tuned(
-        4, "count", "So many probes in a row out of the usual make a node slow."
-    )
-    recovery_probes: int = tuned(
-        12, "count", "So many in a row within the usual end it: longer than it took to begin."
-    )
-    least_change: float = tuned(
-        1.25,
-        "ratio",
-        "A smaller change of latency or bandwidth is none.",
-        "as `cost.probe_factor`: what a model of the tiers has to know of",
+        4,
+        "count",
+        "So many probes in a row out of the usual make a node slow. Twice as many make the usual "
+        "figures before it is judged; thrice as many within the usual end it.",
+        EVIDENCE,
     )
     deviations: float = tuned(
-        4.0, "sigmas", "So far, at least, from the median is out of the usual."
+        4.0, "sigmas", "So far, at least, from the median is out of the usual.", EVIDENCE
     )
-    min_stalls: float = tuned(0.05, "count", "Slow blocks in a probe that are usual on any host.")
-    change_told: float = tuned(
-        1.1, "ratio", "A slow node's figures change in decisions when they differ by so much."
+    slow_block_factor: float = tuned(
+        3.0,
+        "ratio",
+        "A block of reads with a slow one in it takes so many times as long as the middle one.",
+    )
+    slow_read_ns: float = tuned(
+        20_000.0, "ns", "It takes so much longer as well, for less is an interrupt."
+    )
+    min_stalls: float = tuned(
+        0.05, "count", "Slow blocks in a probe that are usual on any host.", EVIDENCE
     )
     stall_chance: float = tuned(
-        1e-7, "ratio", "Slow accesses that chance brings as rarely as this are out of the usual."
+        1e-7,
+        "ratio",
+        "Slow reads that chance brings as rarely as this are out of the usual.",
+        EVIDENCE,
+    )
+    min_change: float = tuned(
+        1.1, "ratio", "A slow node's figures change in decisions when they differ by so much."
     )
 
 
