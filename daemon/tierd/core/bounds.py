@@ -36,10 +36,24 @@ COUNTED_PAGES: Final = 1 << 20
 """Moved pages that are remembered in each half of the ping-pong window, at 8 bytes each."""
 PROBE_INTERVAL_NS: Final = 60 * 10**9
 """Time between two measurements of all nodes, each of which takes some milliseconds."""
+PROBE_AGAIN_NS: Final = 10**9
+"""Time to the next measurement of nodes while one is suspected of stalls."""
+PROBE_CREDIT_NS: Final = 60 * 10**9
+"""Measurements may take the CPU time of so long in one go: some twenty of them."""
 PROBE_END_S: Final = 2.0
 """Longest wait, at the end, for a measurement that is under way; it takes milliseconds."""
 HEALTH_HISTORY: Final = 720
 """Probes of a node that make its usual figures: an hour of them, one every five seconds."""
+PAGE_OUT_INTERVAL_NS: Final = 10**9
+"""Shortest time between two rounds of page-outs."""
+PAGE_OUT_MOST_S: Final = 2.0
+"""Seconds of its rate that a round of page-outs may take in one go."""
+PAGE_OUT_ANSWER_S: Final = 30.0
+"""Longest wait for the loop's answer; a round is left out then."""
+PAGE_OUT_PAGES: Final = 4096
+"""4 KiB pages that page-outs visit together: a chunk, 16 MiB."""
+PAGE_OUT_CHUNKS: Final = 1 << 16
+"""Chunks of 16 MiB that page-outs remember, a TiB, at up to 2 KiB each."""
 CPU_CREDIT_NS: Final = 10 * 10**9
 """CPU time left over by the loop or the mover in this time may be spent."""
 RING_FILL_FRACTION: Final = 0.25

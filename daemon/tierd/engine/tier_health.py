@@ -14,18 +14,20 @@ import logging
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 from tierd._native import lib
 from tierd.config.model import Config
 from tierd.config.serving import TierHealthConfig
 from tierd.core import bounds
+from tierd.core.cpu_budget import CpuBudget
 from tierd.core.logfmt import logfmt
 from tierd.core.process import give_up_all
 from tierd.core.tiermap import MemoryNode, NodeUsage, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import HEALTH
 from tierd.policy.cost import CostPolicy
-from tierd.topology.health import RECOVERY, Health, NodeHealth
+from tierd.topology.health import RECOVERY, Health, NodeHealth, Symptom
 from tierd.topology.probe import Probed, can_hold, probe_node
 
 log = logging.getLogger(__name__)
@@ -85,15 +87,30 @@ class TierHealth:
 
     def _run(self) -> None:
         give_up_all()  # a thread's own memory and CPUs need no capability
+        spent = lib.tierd_thread_cpu_ns
+        budget = CpuBudget(time.monotonic_ns(), spent(), bounds.PROBE_CREDIT_NS, full=True)
         pause_s = 0.0
         while not self._ends.wait(pause_s):
-            spent = lib.tierd_thread_cpu_ns()
             try:
                 self.round()
             except Exception:
                 log.exception(logfmt(event="tier_health_failed"))
-            spent = lib.tierd_thread_cpu_ns() - spent
-            pause_s = max(self._config.interval_ns, spent / self._config.cpu_limit) / 1e9
+            wait_ns = budget.wait_ns(time.monotonic_ns(), spent(), self._config.cpu_limit)
+            pause_s = max(self.interval_ns, wait_ns) / 1e9
+
+    @property
+    def interval_ns(self) -> int:
+        """Time to the next round; it is short while a node may have begun to stall.
+
+        Latency and bandwidth are not hurried: that they last is what tells them from a load.
+        """
+        suspected = any(
+            node.suspected and Symptom.STALLS not in self.health[number].symptoms
+            for number, node in self._nodes.items()
+            if number in self.health
+        )
+        interval_ns = self._config.interval_ns
+        return min(interval_ns, bounds.PROBE_AGAIN_NS) if suspected else interval_ns
 
     def round(self) -> None:
         """Probe each node once, and judge them together."""

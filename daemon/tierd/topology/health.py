@@ -72,6 +72,8 @@ class NodeHealth:
         self._usual: deque[Probed] = deque(maxlen=bounds.HEALTH_HISTORY)
         most = RECOVERY * HEALTH.slow_probes
         self._last: deque[tuple[Probed, frozenset[Symptom]]] = deque(maxlen=most)
+        self._waiting: deque[Probed] = deque()
+        """As usual so far: what a fault shows before it is found does not count as usual."""
         self._stall_evidence = 0.0
         self._shared = 0
         self._symptoms: frozenset[Symptom] = frozenset()
@@ -107,12 +109,23 @@ class NodeHealth:
             self._shared += 1
             if self._shared > bounds.HEALTH_HISTORY:
                 self._usual.clear()
+                self._waiting.clear()
             return self._health(probed)
         self._shared = 0
         self._symptoms = frozenset(each for each in Symptom if self._lasts(each))
-        if not odd and not self._symptoms:
-            self._usual.append(probed)
+        if self._symptoms:
+            self._waiting.clear()
+        elif not odd:
+            self._waiting.append(probed)
+            young = len(self._usual) < LEARNING * HEALTH.slow_probes
+            if young or len(self._waiting) > RECOVERY * HEALTH.slow_probes:
+                self._usual.append(self._waiting.popleft())
         return self._health(probed)
+
+    @property
+    def suspected(self) -> bool:
+        """Whether there were slow accesses of late, and not enough yet to be sure."""
+        return self._stall_evidence > 0
 
     def _lasts(self, symptom: Symptom) -> bool:
         """Whether a symptom begins, goes on, or has not been away for long enough."""

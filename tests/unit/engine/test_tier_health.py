@@ -14,6 +14,7 @@ import pytest
 
 from tierd.config.serving import TierHealthConfig
 from tierd.config.whole import loads
+from tierd.core import bounds
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,
@@ -55,6 +56,8 @@ class World:
     slower: dict[int, tuple[float, float]] = field(default_factory=dict)
     fails: dict[int, int] = field(default_factory=dict)
     free: int = GIB
+    stalls: dict[int, int] = field(default_factory=dict)
+    """Slow blocks by node."""
     probed: int = 0
     changes: int = 0
     busy: int = 0
@@ -72,7 +75,8 @@ class World:
             return self.fails[node.node]
         latency, width = self.slower.get(node.node, (1.0, 1.0))
         found = LATENCY[node.node] * latency * (1 + 0.01 * (self.probed % 3))
-        return Probed(found, found, 0, STREAM[node.node] * width)
+        stalls = self.stalls.get(node.node, 0)
+        return Probed(found, found, stalls, STREAM[node.node] * width)
 
     def watch(self, tiers: Callable[[], TierMap] = host) -> TierHealth:
         made = TierHealth(
@@ -126,6 +130,34 @@ def test_a_slow_tiers_figures_are_what_is_measured_and_decisions_follow(
     events = [record.message.split()[0] for record in caplog.records]
     assert events == ["event=node_slow", "event=node_as_usual"]
     assert "what=bandwidth+latency" in caplog.records[0].message
+
+
+def test_a_node_that_may_have_begun_to_stall_is_measured_again_soon() -> None:
+    world = World()
+    watch = world.watch()
+    rounds(watch, 20)
+    assert watch.interval_ns == 5 * 10**9
+    world.slower[1] = (2.0, 0.5)
+    rounds(watch, 1)
+    assert watch.interval_ns == 5 * 10**9
+    world.slower.clear()
+    world.stalls[1] = 2
+    intervals = []
+    for _ in range(HEALTH.slow_probes):
+        rounds(watch, 1)
+        intervals.append(watch.interval_ns)
+    assert watch.health[1].symptoms == {Symptom.STALLS}
+    assert intervals == [bounds.PROBE_AGAIN_NS] * (HEALTH.slow_probes - 1) + [5 * 10**9]
+    world.stalls.clear()
+    rounds(watch, 40)
+    assert watch.health[1].symptoms == frozenset()
+    # One slow block, as there are on any host.
+    world.stalls[1] = 1
+    rounds(watch, 1)
+    world.stalls.clear()
+    assert watch.interval_ns == bounds.PROBE_AGAIN_NS
+    rounds(watch, HEALTH.slow_probes)
+    assert watch.interval_ns == 5 * 10**9
 
 
 def test_nothing_is_promoted_into_a_fast_tier_that_is_no_nearer_any_more() -> None:

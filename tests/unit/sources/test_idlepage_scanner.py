@@ -23,7 +23,7 @@ from tierd.core.errors import (
 from tierd.core.tuning import SCAN
 from tierd.sources.idlepage.native import IdlePages
 from tierd.sources.idlepage.ring import MemoryRing, RingWriter
-from tierd.sources.idlepage.scanner import CpuBudget, IdleScanner
+from tierd.sources.idlepage.scanner import IdleScanner
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.scan_records import summaries
 from tierd.workloads.bounded_reads import BoundedReads
@@ -149,13 +149,6 @@ def test_the_budget_is_kept_in_every_second(bench: Bench) -> None:
         inside = used[(begun >= start) & (begun < start + 10**9)].sum()
         assert inside <= 0.05 * 10**9 + 2 * STEP_NS
     assert used.sum() > 0.045 * 20 * 10**9
-
-
-def test_an_idle_scanner_saves_up_a_little() -> None:
-    budget = CpuBudget(0, 0)
-    assert budget.wait_ns(3600 * 10**9, 0, 50_000) == 0
-    assert budget.wait_ns(3600 * 10**9, 100 * MS, 50_000) == 0
-    assert budget.wait_ns(3600 * 10**9, 101 * MS, 50_000) == 20 * MS
 
 
 def test_what_is_marked_is_checked_in_time_whatever_the_budget_has_left(bench: Bench) -> None:

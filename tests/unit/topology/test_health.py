@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,6 +133,24 @@ def test_a_load_that_comes_and_goes_within_a_quarter_is_nothing() -> None:
         found = 430.0 * np.exp(load)
         node.add(Probed(found, found, 0, 2e10 / np.exp(load)))
         assert node.judge(()).symptoms == frozenset()
+
+
+def test_a_fault_is_found_as_fast_in_a_young_node_as_in_an_old_one() -> None:
+    """What it shows before it is found is not taken for usual."""
+    took = []
+    for probes_before in (LEARNED, 20, bounds.HEALTH_HISTORY):
+        node = NodeHealth()
+        for _ in range(probes_before):
+            node.add(FAR)
+            node.judge(())
+        number = 0
+        for stalls in itertools.cycle((1, 0, 1, 1, 0, 2)):
+            number += 1
+            node.add(replace(FAR, slow_blocks=stalls))
+            if node.judge(()).symptoms:
+                break
+        took.append(number)
+    assert took == [took[0]] * 3
 
 
 def test_one_storm_in_one_probe_is_nothing() -> None:

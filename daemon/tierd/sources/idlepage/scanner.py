@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tierd.core import bounds
+from tierd.core.cpu_budget import CpuBudget
 from tierd.core.errors import NotAnsweringError, TargetGoneError, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.sources.idlepage import host
@@ -30,22 +31,6 @@ from tierd.topology.node_meminfo import node_frames
 from tierd.workloads.bounded_reads import BoundedReads
 
 log = logging.getLogger(__name__)
-
-
-class CpuBudget:
-    """CPU time as a token bucket: it comes in at a rate, and is taken for what a thread used."""
-
-    def __init__(self, now_ns: int, cpu_ns: int) -> None:
-        self._seen_ns, self._cpu_ns, self._tokens_ns = now_ns, cpu_ns, 0.0
-
-    def wait_ns(self, now_ns: int, cpu_ns: int, ppm: int) -> int:
-        """How long to sleep until what was used is paid for; 0 if it is."""
-        share = ppm / 1e6
-        self._tokens_ns += (now_ns - self._seen_ns) * share
-        self._tokens_ns = min(self._tokens_ns, bounds.IDLE_CREDIT_NS * share)
-        self._tokens_ns -= cpu_ns - self._cpu_ns
-        self._seen_ns, self._cpu_ns = now_ns, cpu_ns
-        return 0 if self._tokens_ns >= 0 else int(-self._tokens_ns / share)
 
 
 class IdleScanner:
@@ -185,9 +170,9 @@ class IdleScanner:
         self._free_deleted()
         now, used, settings = self._clock(), self._spent_ns(), self._settings
         if self._budget is None:
-            self._budget = CpuBudget(now, used)
+            self._budget = CpuBudget(now, used, bounds.IDLE_CREDIT_NS)
         self._stats["cpu_ns"] = used
-        wait_ns = self._budget.wait_ns(now, used, settings.budget_ppm)
+        wait_ns = self._budget.wait_ns(now, used, settings.budget_ppm / 1e6)
         with self._lock:
             targets = list(self._targets.values())
         due = [(each.due_ns(settings), each) for each in targets]
