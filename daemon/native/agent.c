@@ -18,9 +18,14 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "pagekey.h"
 #include "sys.h"
+
+/* Most ranges of a process_madvise call: UIO_MAXIOV of linux/uio.h. */
+enum { ADVISED_AT_ONCE = 1024 };
 
 static int64_t mapped(struct agent_call *call)
 {
@@ -44,16 +49,26 @@ static int64_t mapped(struct agent_call *call)
 	return 0;
 }
 
-static int64_t cold(const struct agent_call *call)
+static int64_t advise(const struct agent_call *call)
 {
 	const long pidfd = syscall(SYS_pidfd_open, call->pid, 0);
-	int64_t result;
+	struct iovec range[ADVISED_AT_ONCE];
+	int64_t done = 0, result = 0;
 
 	if (pidfd == -1)
 		return -errno;
-	result = sys_advise_cold((int)pidfd, (uint64_t)(uintptr_t)call->address[0], call->length);
+	for (size_t i = 0; i < call->n && result >= 0;) {
+		size_t n = 0;
+
+		for (; n < ADVISED_AT_ONCE && i < call->n; n++, i++) {
+			range[n].iov_base = call->address[i];
+			range[n].iov_len = (size_t)call->node[i] << PAGE_SHIFT;
+		}
+		result = sys_advise((int)pidfd, range, n, call->advice);
+		done += result > 0 ? result : 0;
+	}
 	close((int)pidfd);
-	return result;
+	return done > 0 ? done : result;
 }
 
 static int64_t write_file(const struct agent_call *call)
@@ -76,8 +91,8 @@ int64_t agent_perform(struct agent_call *call)
 				      call->has_nodes ? call->node : NULL, call->status);
 	case AGENT_MAPPED:
 		return mapped(call);
-	case AGENT_COLD:
-		return cold(call);
+	case AGENT_ADVISE:
+		return advise(call);
 	case AGENT_WRITE:
 		return write_file(call);
 	}

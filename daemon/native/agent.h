@@ -30,7 +30,7 @@ enum {
 	AGENT_DAMON = -1,
 };
 
-enum agent_op { AGENT_MOVE, AGENT_MAPPED, AGENT_COLD, AGENT_WRITE };
+enum agent_op { AGENT_MOVE, AGENT_MAPPED, AGENT_ADVISE, AGENT_WRITE };
 
 struct agent_call {
 	enum agent_op op;
@@ -42,11 +42,14 @@ struct agent_call {
 	uint64_t cpu_ns;
 	/* Pages, or bytes of text. */
 	uint64_t n;
-	/* Bytes from each address on. */
+	/* Bytes from each address on, of AGENT_MAPPED. */
 	uint64_t length;
+	/* Of AGENT_ADVISE, as of process_madvise(2). */
+	int advice;
 	char path[AGENT_PATH_BYTES];
 	char text[AGENT_TEXT_BYTES];
 	void *address[AGENT_PAGES];
+	/* Of AGENT_ADVISE, 4 KiB pages from each address on. */
 	int node[AGENT_PAGES];
 	/* Of AGENT_MAPPED, categories. */
 	int status[AGENT_PAGES];

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent.h"
+#include "pagekey.h"
 
 static long move_some(int pid, size_t n, void **pages, const int *nodes, int *status)
 {
@@ -61,26 +62,32 @@ int agent_mapped(int pid, size_t n, void *const *address, uint64_t length, int *
 }
 
 /* Have a call made that gives nothing back but its result, and free the agent. */
-static int made(struct agent_call *call)
+static int64_t made(struct agent_call *call)
 {
-	int result = agent_carry_out(call);
+	int64_t result = agent_carry_out(call);
 
 	if (result == 0) {
-		result = (int)call->result;
+		result = call->result;
 		agent_end(call);
 	}
 	return result;
 }
 
-int tierd_advise_cold(int pid, uint64_t start, uint64_t length)
+int64_t tierd_advise(int pid, const struct tierd_span *span, size_t n, int advice)
 {
 	int result;
-	struct agent_call *call = agent_begin(AGENT_COLD, pid, 1, &result);
+	struct agent_call *call;
 
+	if (n > AGENT_PAGES)
+		return -EINVAL;
+	call = agent_begin(AGENT_ADVISE, pid, n, &result);
 	if (call == NULL)
 		return result;
-	call->address[0] = (void *)(uintptr_t)start;
-	call->length = length;
+	call->advice = advice;
+	for (size_t i = 0; i < n; i++) {
+		call->address[i] = (void *)(uintptr_t)(span[i].start << PAGE_SHIFT);
+		call->node[i] = (int)(span[i].end - span[i].start);
+	}
 	return made(call);
 }
 
@@ -96,5 +103,5 @@ int tierd_write_damon(const char *path, const char *text, size_t n)
 		return result;
 	strcpy(call->path, path);
 	memcpy(call->text, text, n);
-	return made(call);
+	return (int)made(call);
 }

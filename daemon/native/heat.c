@@ -80,6 +80,7 @@ static void rebase(struct tierd_heat *heat)
 
 	heat->gain = heat->inverse_gain = 1.0F;
 	maintain(heat, exponent > 140.0 ? 0.0F : (float)power_of_two(-exponent));
+	heat->aged += exponent;
 	heat->origin_ns = heat->now_ns;
 }
 
@@ -107,12 +108,22 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 		 * would be stored in less than its own size.
 		 */
 		maintain(heat, (float)power_of_two(-half_lives));
+		heat->aged += half_lives;
 	} else {
 		heat->origin_ns = back > 0.0 ? heat->origin_ns - (uint64_t)back
 					     : heat->origin_ns + (uint64_t)-back;
 		heat->gain *= (float)power_of_two(half_lives);
 		heat->inverse_gain = 1.0F / heat->gain;
 	}
+}
+
+double tierd_heat_aged(const struct tierd_heat *heat)
+{
+	const double since_ns = heat->now_ns >= heat->origin_ns
+				    ? (double)(heat->now_ns - heat->origin_ns)
+				    : -(double)(heat->origin_ns - heat->now_ns);
+
+	return heat->aged + since_ns / heat->half_life_ns;
 }
 
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)

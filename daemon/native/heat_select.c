@@ -317,3 +317,14 @@ void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, i
 		node[i] = slot == NULL || slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
 	}
 }
+
+void tierd_heat_of(struct tierd_heat *heat, const uint64_t *page, size_t n, float *value)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct slot *slot = table_folio(heat, page[i]);
+
+		value[i] = slot == NULL ? 0.0F : slot->heat * heat->inverse_gain;
+		if (slot != NULL && slot_huge(slot))
+			value[i] *= (float)HUGE_PAGES;
+	}
+}

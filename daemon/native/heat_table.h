@@ -84,6 +84,8 @@ struct tierd_heat {
 	uint64_t now_ns;
 	uint64_t born_ns;
 	double half_life_ns;
+	/* Half-lives by which heat had decayed, or was faded, up to the origin. */
+	double aged;
 	float gain;
 	float inverse_gain;
 

@@ -49,13 +49,15 @@ static uint8_t look(int pid, uint64_t start)
 static uint8_t split_one(int pid, uint64_t start)
 {
 	uint8_t view = look(pid, start);
-	int result;
+	const uint64_t end = (start + HUGE_BYTES) >> PAGE_SHIFT;
+	const struct tierd_span last = {.start = end - 1, .end = end};
+	int64_t result;
 
 	if (view != FATE_OPEN)
 		return view;
-	result = tierd_advise_cold(pid, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
+	result = tierd_advise(pid, &last, 1, TIERD_ADVICE_COLD);
 	if (result < 0)
-		return fate_of_errno(-result);
+		return fate_of_errno((int)-result);
 	view = look(pid, start);
 	if (view == FATE_OPEN)
 		return TIERD_SPLIT_REFUSED;

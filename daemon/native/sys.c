@@ -19,7 +19,6 @@
 enum {
 	MPOL_PREFERRED = 1,
 	MPOL_MF_MOVE = 1 << 1,
-	COLD = 20,
 	PROCESS_MADVISE = 440,
 	NODE_BITS = 8 * sizeof(((struct tierd_mempolicy *)0)->nodes),
 };
@@ -80,12 +79,11 @@ int sys_open_pagemap(int pid)
 	return fd == -1 ? -errno : fd;
 }
 
-int sys_advise_cold(int pidfd, uint64_t start, uint64_t length)
+int64_t sys_advise(int pidfd, const struct iovec *range, size_t ranges, int advice)
 {
-	struct iovec range = {.iov_base = (void *)(uintptr_t)start, .iov_len = length};
-	long result = syscall(PROCESS_MADVISE, pidfd, &range, 1UL, COLD, 0U);
+	long result = syscall(PROCESS_MADVISE, pidfd, range, ranges, advice, 0U);
 
-	return result == -1 ? -errno : 0;
+	return result == -1 ? -errno : result;
 }
 
 bool sys_exited(int pidfd)

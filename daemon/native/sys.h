@@ -9,15 +9,16 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "tierd_native.h"
 
 /* /proc/PID/pagemap, open for reading. */
 int sys_open_pagemap(int pid);
 
-/* move_pages(2) with MPOL_MF_MOVE, and process_madvise(2) with MADV_COLD (Linux 5.10). */
+/* move_pages(2) with MPOL_MF_MOVE, and process_madvise(2) (Linux 5.10), which gives bytes. */
 long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
-int sys_advise_cold(int pidfd, uint64_t start, uint64_t length);
+int64_t sys_advise(int pidfd, const struct iovec *range, size_t ranges, int advice);
 
 /* Whether the process behind a pidfd has ended. */
 bool sys_exited(int pidfd);

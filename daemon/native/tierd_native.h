@@ -53,6 +53,8 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns);
 int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s);
 /* Cool all heat at once by so many half-lives; fewer than none raise it. */
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
+/* By how many half-lives all heat has decayed, or was faded, since the table was made. */
+double tierd_heat_aged(const struct tierd_heat *heat);
 void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
 		      const uint8_t *order, size_t n, const uint8_t *insert_on);
 void tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
@@ -78,6 +80,8 @@ int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int1
 		      uint8_t *order, float *idle_s);
 /* The node of each page's folio, -1 where it is unknown or the page not tracked. */
 void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node);
+/* The heat of each page's folio, all of it, 0 of one that is not tracked. */
+void tierd_heat_of(struct tierd_heat *heat, const uint64_t *page, size_t n, float *value);
 /* The table's own counters, for as long as it lives. */
 const struct tierd_heat_stats *tierd_heat_stats(const struct tierd_heat *heat);
 
@@ -213,8 +217,12 @@ int tierd_slept(int tid, uint64_t waited_ns, uint64_t *active_ns);
  * migrated when it gave up; a positive result is the number of those.
  */
 long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
-/* process_madvise(2) with MADV_COLD (Linux 5.10). */
-int tierd_advise_cold(int pid, uint64_t start, uint64_t length);
+/*
+ * process_madvise(2) (Linux 5.10) of up to 65536 spans of page numbers; the bytes that it was
+ * carried out for, which are fewer than all if one of them was refused.
+ */
+enum { TIERD_ADVICE_COLD = 20, TIERD_ADVICE_PAGE_OUT = 21 };
+int64_t tierd_advise(int pid, const struct tierd_span *span, size_t n, int advice);
 /* Write to a file of DAMON, which waits for its kernel thread. */
 int tierd_write_damon(const char *path, const char *text, size_t n);
 

@@ -23,6 +23,7 @@ from tierd.core.access import (
     AccessSource,
     Availability,
     EventDrivenSource,
+    F32Array,
     Seen,
     WatchedTarget,
 )
@@ -88,6 +89,11 @@ class Heat(ArrayHeat):
     @property
     def half_life_s(self) -> float:
         return self.half_lives[-1] if self.half_lives else HALF_LIFE_S
+
+    aged = 2.5
+
+    def of(self, page: U64Array) -> F32Array:
+        return np.zeros(len(page), np.float32)
 
     def set_half_life(self, half_life_s: float) -> None:
         self.half_lives.append(half_life_s)

@@ -24,7 +24,7 @@ from tierd.core.process import give_up_all
 from tierd.engine.loop import Service
 from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.background import of_gpu, of_health, of_recorder
+from tierd.observe.metrics.background import of_gpu, of_health, of_page_out, of_recorder
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Extra
 from tierd.observe.recording.recorder import Recorder
@@ -68,6 +68,8 @@ class Endpoints:
         for each in service.background:
             if each.name == "gpu":
                 self._extras.append(lambda gpu=each: of_gpu(gpu.figures))  # type: ignore[misc]
+            elif each.name == "page_out":
+                self._extras.append(lambda out=each: of_page_out(out.state))  # type: ignore[misc]
             elif isinstance(each, TierHealth):
                 self._extras.append(_health_of(each))
         if config.control.enabled or config.metrics.enabled:

@@ -13,6 +13,7 @@ from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect, share, table
 from tierd.core.errors import ExitCode
 from tierd.core.logfmt import printable
+from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.units import format_size
 
 
@@ -90,6 +91,20 @@ def head(told: Mapping[str, Any]) -> list[str]:
         f"heat     {heat['tracked']} of at most {heat['capacity']} folios tracked, "
         f"{format_size(heat['memory_bytes'])}"
     )
+    return [*lines, *_page_out(told["page_out"])]
+
+
+def _page_out(told: Mapping[str, Any] | None) -> list[str]:
+    """Page-outs, where they are configured."""
+    if told is None:
+        return []
+    out, back = (format_size(told["pages"].get(each, 0) * PAGE_SIZE) for each in ("out", "back"))
+    lines = [
+        f"paged out {out}, of which {back} came back; a page goes after "
+        f"{format_age(told['age_seconds'])}, and faults cost {told['lost_share']:.2%} of a CPU"
+    ]
+    if told["why_not"]:
+        lines.append(f"         nothing is paged out now: {told['why_not']}")
     return lines
 
 

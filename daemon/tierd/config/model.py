@@ -27,6 +27,7 @@ from tierd.config.serving import (
     GpuConfig,
     MetricsConfig,
     MigrationTracingConfig,
+    PageOutConfig,
     TierHealthConfig,
 )
 from tierd.config.values import FLAG, duration, join, number, rate, share, size, text
@@ -358,6 +359,7 @@ class Config:
     migration: MigrationConfig = section(MigrationConfig)
     migration_tracing: MigrationTracingConfig = section(MigrationTracingConfig)
     tier_health: TierHealthConfig = section(TierHealthConfig)
+    page_out: PageOutConfig = section(PageOutConfig)
     gpu: GpuConfig = section(GpuConfig)
     topology: TopologyOverrides = TOPOLOGY
     metrics: MetricsConfig = section(MetricsConfig)

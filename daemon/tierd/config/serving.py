@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tierd.config.schema import ListOf, option
-from tierd.config.values import FLAG, Value, duration, join, number, share, show_value, size
+from tierd.config.values import FLAG, Value, duration, join, number, rate, share, show_value, size
 from tierd.core.errors import ConfigError
 
 _BCRYPT: Final = re.compile(r"([A-Za-z0-9._@-]{1,64}):(\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53})")
@@ -201,6 +201,37 @@ class TierHealthConfig:
         share(0.00001, 1.0),
         "0.1%",
         "Share of one CPU that measuring may use; where it takes more, the interval is longer.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PageOutConfig:
+    """[page_out]: cold pages to compressed memory or swap (docs/operate/page-out.md)."""
+
+    enabled: bool = option(
+        FLAG, False, "Page out memory of targets that nobody has accessed for long."
+    )
+    any_swap: bool = option(
+        FLAG, False, "Also where the swap device does not compress in memory (zram, zswap)."
+    )
+    min_age_ns: int = option(
+        duration("1s", "24h"), "2min", "Pages stay for so long after their last access at least."
+    )
+    max_lost_time: float = option(
+        share(0.00001, 1.0),
+        "0.1%",
+        "Share of one CPU's time that faults on swapped memory may cost all targets together.",
+    )
+    rate_limit_bytes_per_s: int = option(
+        rate("1MB/s", "1TB/s"),
+        "64MB/s",
+        "Most memory that is paged out a second.",
+        key="rate_limit",
+    )
+    cpu_limit: float = option(
+        share(0.0001, 1.0),
+        "2%",
+        "Share of one CPU that this may use, the kernel's compressing included.",
     )
 
 

@@ -18,6 +18,7 @@ from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import cost_of
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Labels
+from tierd.policy.page_out import PageOutState
 from tierd.workloads.target import Target
 
 LOOKED_AT: Final = 4096
@@ -76,6 +77,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         },
         "heat": _heat(values),
         "slow_nodes": _slow_nodes(service),
+        "page_out": _page_out(service),
         "undo": service.work.undo.as_json(),
         "config": {
             "files": list(config.files),
@@ -159,6 +161,20 @@ def _slow_nodes(service: Service) -> list[dict[str, Any]]:
         for node, health in sorted(watch.health.items())
         if health.symptoms
     ]
+
+
+def _page_out(service: Service) -> dict[str, Any] | None:
+    """Page-outs to compressed memory or swap; None where they are not configured."""
+    for each in service.background:
+        if isinstance(state := getattr(each, "state", None), PageOutState):
+            return {
+                "why_not": state.why_not or None,
+                "pages": dict(state.pages),
+                "age_seconds": round(state.age_s, 1),
+                "lost_share": state.lost,
+                "fault_seconds": state.fault_s,
+            }
+    return None
 
 
 def _groups(values: Table) -> list[dict[str, Any]]:

@@ -27,6 +27,9 @@ PF_KTHREAD: Final = 0x00200000
 """Flag of kernel threads in field 9 of stat (include/linux/sched.h)."""
 PAGEMAP_ENTRY_BYTES: Final = 8
 PAGEMAP_PRESENT: Final = 1 << 63
+PAGEMAP_SWAPPED: Final = 1 << 62
+PAGEMAP_FILE: Final = 1 << 61
+PAGEMAP_EXCLUSIVE: Final = 1 << 56
 PAGEMAP_FRAME: Final = (1 << 55) - 1
 """Documentation/admin-guide/mm/pagemap.rst."""
 SPACE_ENDS: Final = frozenset((1 << 47, 1 << 56))

@@ -167,8 +167,9 @@ def scan_own_page(address: int) -> int:
 
 def advise_own_page(address: int) -> int:
     """process_madvise(MADV_COLD) on one own page; the bytes advised."""
-    _checked(lib.tierd_advise_cold(os.getpid(), address, mmap.PAGESIZE))
-    return mmap.PAGESIZE
+    page = address // mmap.PAGESIZE
+    span = ffi.new("struct tierd_span[1]", [{"start": page, "end": page + 1}])
+    return _checked(int(lib.tierd_advise(os.getpid(), span, 1, lib.TIERD_ADVICE_COLD)))
 
 
 MEMMAP: Final = "sys/module/memory_hotplug/parameters/memmap_on_memory"

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
+import queue
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tierd import topology
 from tierd.config.model import Config, heat_bytes
@@ -47,6 +52,7 @@ from tierd.workloads.registry import TargetRegistry
 from tierd.workloads.residency import ResidencyScanner
 
 if TYPE_CHECKING:
+    from tierd.core.pagekey import U64Array
     from tierd.engine.interleave import Interleave
 
 
@@ -192,6 +198,7 @@ def build(
     if interleave is not None:
         background.append(interleave)
         own.append(interleave)
+    background += make_page_out(config)
     health = TierHealth(config.tier_health, lambda tiers: read_usage(tiers.nodes))
     if config.tier_health.enabled:
         background.append(health)
@@ -230,13 +237,19 @@ def build(
     service.totals.migrations = migrations
     if interleave is not None:
         interleave.state = lambda: service.components.policy.state
+    _connect_page_out(service)
+    _connect_health(health, service)
+    if recorder is not None:
+        _record(service, recorder, registry)
+    return service, tiers
+
+
+def _connect_health(health: TierHealth, service: Service) -> None:
+    """Have the service read its tiers again when a node became slow or recovered."""
     health.tiers = lambda: service.tiers
     health.on_change = lambda: service.calls.post(service.read_tiers).add_done_callback(
         _log_failure
     )
-    if recorder is not None:
-        _record(service, recorder, registry)
-    return service, tiers
 
 
 def _log_failure(done: Future[None]) -> None:
@@ -270,6 +283,35 @@ def make_interleave(config: Config) -> Interleave | None:
     from tierd.engine.interleave import Interleave
 
     return Interleave(config.policy.low_watermark)
+
+
+def make_page_out(config: Config) -> list[BackgroundService]:
+    """What pages out cold memory, where it is configured."""
+    if not config.page_out.enabled:
+        return []
+    from tierd.engine.page_out import PageOut
+
+    return [PageOut(config.page_out)]
+
+
+def _connect_page_out(service: Service) -> None:
+    """Have page-outs, where there are any, ask the service's loop, and tell it."""
+    if not service.config.page_out.enabled:
+        return
+    from tierd.engine.page_out import PageOut
+    from tierd.engine.page_out_known import known_of
+
+    def gone(keys: U64Array) -> None:
+        node, order = np.full(len(keys), -errno.ENOENT, np.int16), np.zeros(len(keys), np.uint8)
+        heat = service.components.heat
+        # A loop that is busy finds out by itself.
+        with contextlib.suppress(queue.Full):
+            service.calls.post(lambda: heat.place(keys, node, order, insert_on=()))
+
+    for each in service.background:
+        if isinstance(each, PageOut):
+            each.ask = lambda: service.calls.post(lambda: known_of(service))
+            each.on_gone(gone)
 
 
 def make_companions(

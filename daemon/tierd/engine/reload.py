@@ -29,6 +29,7 @@ RESTART: Final = (
     "control",
     "heat.memory",
     "metrics",
+    "page_out",
     "policy.cost.weighted_interleave",
     "tier_health",
 )

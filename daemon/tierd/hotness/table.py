@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.core import bounds
-from tierd.core.access import AccessBatch, WatchedRange
+from tierd.core.access import AccessBatch, F32Array, WatchedRange
 from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import MigrationResult, U8Array
 from tierd.core.pagekey import BoolArray, I16Array, U64Array, target_of
@@ -101,6 +101,15 @@ class HeatTable:
     def half_life_s(self) -> float:
         """The time in which heat halves, s."""
         return self._half_life_s
+
+    @property
+    def aged(self) -> float:
+        """Half-lives by which heat decayed, or was faded, since the table was made.
+
+        What a page had at one time has halved so many times at another.
+        """
+        with self._lock:
+            return float(lib.tierd_heat_aged(self._heat))
 
     def ingest(self, batch: AccessBatch) -> None:
         """Add a source's batch, and advance time to the batch's.
@@ -306,6 +315,19 @@ class HeatTable:
                 self._heat, _pointer("uint64_t[]", pages), len(pages), _pointer("int16_t[]", node)
             )
         return node
+
+    def of(self, page: U64Array) -> F32Array:
+        """Heat of pages, float32[n], by keys, uint64[n]; 0 of those that are not tracked.
+
+        Of a page of a 2 MiB folio it is that of the whole folio.
+        """
+        pages = _array(page, np.uint64)
+        heat = np.empty(len(pages), np.float32)
+        with self._lock:
+            lib.tierd_heat_of(
+                self._heat, _pointer("uint64_t[]", pages), len(pages), _pointer("float[]", heat)
+            )
+        return heat
 
     def stats(self) -> HeatStats:
         """Counters; see `HeatStats`."""

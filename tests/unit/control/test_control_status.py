@@ -12,10 +12,13 @@ from loopbench import interrupt_at
 
 from tierd.cli.doctor import of_service
 from tierd.cli.status import head, moves
-from tierd.config.serving import TierHealthConfig
+from tierd.config.serving import PageOutConfig, TierHealthConfig
 from tierd.control.status import status
 from tierd.core.access import Seen
+from tierd.engine.page_out import PageOut
+from tierd.engine.page_out_known import known_of
 from tierd.engine.tier_health import TierHealth
+from tierd.policy.page_out import PageOutState
 from tierd.topology.health import Health, Symptom
 from tierd.topology.probe import Probed
 
@@ -76,6 +79,52 @@ def test_a_slow_node_is_told(tmp_path: Path):
         "SLOW: node 1 (latency, stalls): a read takes 871 ns (usually 430), "
         "a stream gets 7 GB/s (8)"
     ) in head(told)
+
+
+def test_page_outs_are_told_and_what_stands_against_them(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    page_out = PageOut(PageOutConfig(enabled=True))
+    bench.service.background = (page_out,)
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    page_out.state = PageOutState("", {"out": 2048, "back": 512}, 0, 120.0, 0.0004, 1e-5)
+    told = {**status(bench.service, desk.state, hottest=False), "paused": None}
+    assert told["page_out"]["pages"] == {"out": 2048, "back": 512}
+    assert told["page_out"]["why_not"] is None
+    line = (
+        "paged out 8.0 MiB, of which 2.0 MiB came back; a page goes after 0:02:00, and faults cost "
+        "0.04% of a CPU"
+    )
+    assert head(told)[-1] == line
+    page_out.state = PageOutState("there is no swap")
+    told = {**status(bench.service, desk.state, hottest=False), "paused": None}
+    assert head(told)[-1] == "         nothing is paged out now: there is no swap"
+    assert told_of(tmp_path, None)["page_out"] is None
+
+
+def test_page_outs_need_a_source_that_checks_each_page(tmp_path: Path):
+    bench, _ = make_desk(tmp_path)
+    stop, told = interrupt_at(3), []
+
+    def on_poll(*args: Any) -> None:
+        bench.service.work.paused = len(told) == 2
+        told.append(known_of(bench.service))
+        bench.source.seen = Seen(0.3, 0.1, 0.4)
+        stop(*args)
+
+    bench.source.on_poll = on_poll
+    bench.service.run()
+    assert [each.why_not for each in told] == [
+        f"the source {bench.source.name} has not checked each page for accesses",
+        "",
+        "the service is paused",
+    ]
+    known = told[1]
+    assert {each.target for each in known.targets} <= known.faults.keys()
+    # Three folios were evicted, and each poll lost two samples.
+    assert known.heat == (3 + 2, 2.5)
+    bench.service.work.paused = False
+    assert known_of(bench.service).why_not == "there is no source of page accesses"
 
 
 def test_a_source_that_does_not_look_says_nothing_of_it(tmp_path: Path):

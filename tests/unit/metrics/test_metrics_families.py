@@ -144,6 +144,7 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_folio_splits_failed_total",
         "tierd_gpu_memory_bytes",
         "tierd_heat_half_life_seconds",
+        "tierd_page_out_left_out_chunks",
     } | {name for name in FAMILIES if name.startswith("tierd_cost_")}
 
 

@@ -28,6 +28,7 @@ from tierd.core.tuning.service import (
     HOTNESS,
     MIGRATION,
     PACING,
+    PAGE_OUT,
     PRESSURE,
     WORKLOADS,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "INTERVAL",
     "MIGRATION",
     "PACING",
+    "PAGE_OUT",
     "PHASE",
     "PRESSURE",
     "REGRESSION",
@@ -83,6 +85,7 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "regression": REGRESSION,
     "workloads": WORKLOADS,
     "health": HEALTH,
+    "page_out": PAGE_OUT,
 }
 """Name of a subsystem → its object."""
 NOT_READ: Final = "not read in a replay"

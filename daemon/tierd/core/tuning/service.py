@@ -246,3 +246,43 @@ class HealthTuning:
 
 
 HEALTH: Final = HealthTuning()
+
+
+@dataclass(slots=True)
+class PageOutTuning:
+    """Which pages leave memory (`policy.page_out`)."""
+
+    memory_s: float = tuned(
+        10.0, "s", "What faults cost is averaged over so long; the age follows in this time."
+    )
+    least_scans: float = tuned(
+        16.0,
+        "count",
+        "Scans in an age at least: twice those that the kernel module remembers of a page.",
+    )
+    most_age_factor: float = tuned(
+        64.0, "ratio", "Times the configured age that the age grows to at most."
+    )
+    visit_half_lives: float = tuned(
+        20.0, "count", "Half-lives of heat between two visits of a chunk, at most."
+    )
+    most_half_lives: float = tuned(
+        28.0,
+        "count",
+        "Heat that decayed by more between two visits does not tell an access from none: below "
+        "2^-30 it becomes 0.",
+    )
+    most_refaults: float = tuned(
+        0.05, "ratio", "A chunk is left alone longer when more of its pages came back in an age."
+    )
+    most_waits: int = tuned(64, "count", "Ages between two visits of such a chunk, at most.")
+    most_compressed: float = tuned(
+        0.7, "ratio", "Pages stay whose samples keep more than this of their size."
+    )
+    sampled_pages: int = tuned(2, "pages", "Pages of 2 MiB that are compressed as a sample.")
+    dense_visits: int = tuned(
+        64, "count", "Times between two visits after which a sample is taken again."
+    )
+
+
+PAGE_OUT: Final = PageOutTuning()

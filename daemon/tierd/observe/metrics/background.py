@@ -23,6 +23,7 @@ from tierd.topology.health import Health, Symptom
 
 if TYPE_CHECKING:
     from tierd.observe.recording.recorder import RecorderStats
+    from tierd.policy.page_out import PageOutState
 
 Figures = Mapping[str, Mapping[Labels, float]]
 
@@ -72,6 +73,18 @@ def of_health(health: Mapping[int, Health], results: Mapping[tuple[int, str], in
             for symptom in Symptom
         },
         f.NODE_PROBES: {(str(node), what): float(n) for (node, what), n in results.items()},
+    }
+
+
+def of_page_out(state: PageOutState) -> Figures:
+    """What was paged out, and what that costs."""
+    return {
+        f.PAGE_OUT_ACTIVE: {(): float(not state.why_not)},
+        f.PAGE_OUT_PAGES: {(what,): float(n) for what, n in state.pages.items()},
+        f.PAGE_OUT_LEFT_OUT: {(): float(state.left_out)},
+        f.PAGE_OUT_AGE: {(): state.age_s},
+        f.PAGE_OUT_LOST: {(): state.lost},
+        f.PAGE_OUT_FAULT: {(): state.fault_s},
     }
 
 

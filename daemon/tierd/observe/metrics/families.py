@@ -273,6 +273,25 @@ NODE_PROBES = _counter(
     "tierd_node_probes_total", "Measurements of a node by result.", "node", "result"
 )
 
+PAGE_OUT_ACTIVE = _gauge("tierd_page_out_active", "1 while cold pages may be paged out.")
+PAGE_OUT_PAGES = _counter(
+    "tierd_page_out_pages_total",
+    "4 KiB pages by what became of them when they were to be paged out.",
+    "result",
+)
+PAGE_OUT_LEFT_OUT = _gauge(
+    "tierd_page_out_left_out_chunks",
+    "Chunks of 16 MiB that are never paged out, as there are too many to remember.",
+)
+PAGE_OUT_AGE = _gauge(
+    "tierd_page_out_age_seconds", "Time without an access after which a page is paged out."
+)
+PAGE_OUT_LOST = _gauge(
+    "tierd_page_out_lost_share",
+    "Share of one CPU's time that faults on swapped memory cost all targets.",
+)
+PAGE_OUT_FAULT = _gauge("tierd_page_out_fault_seconds", "Measured time of such a fault.")
+
 RECORDING = _gauge("tierd_recording_active", "1 while ticks are recorded.")
 RECORDED_TICKS = _counter("tierd_recorded_ticks_total", "Ticks in the recording.")
 RECORDED_BYTES = _counter("tierd_recorded_bytes_total", "Bytes of the recording.")

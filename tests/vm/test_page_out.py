@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service pages out cold memory to zram, and only that; on a real kernel."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tierd_lab import Guest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_cold_memory_goes_and_comes_back_and_other_memory_stays() -> None:
+    command = [sys.executable, str(ROOT / "tests/vm/guest_page_out.py")]
+    command += ["--tierd", str(Path(sys.executable).with_name("tierd"))]
+    subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
+    with Guest("dram-cxl") as guest:
+        result = guest.run(command, timeout=3600)
+    assert result.status == 0, result.stderr[-3000:]
+    told = json.loads(result.stdout.splitlines()[-1])
+    print(result.stderr[-3000:], json.dumps(told, indent=1))
+    (found,) = told["rounds"]
+    assert found["went"]
+    assert found["right"] is True
+    assert found["swapped"]["random"] == found["swapped"]["written"] == 0
+    assert found["swapped"]["hot"] < 0.01
+    assert found["after"] < 0.05
+    assert told["back"]
+    assert told["end"]["right"] is True
+    assert told["dmesg"] == []
