@@ -21,7 +21,7 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 43432,
+    "python_lines": 43438,
     "python_modules": 229,
     "native_lines": 7682,
     "loose_constants": 0,

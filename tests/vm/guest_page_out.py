@@ -35,6 +35,9 @@ CONFIG = """
 match = { cmdline = "cold_half" }
 [sources]
 order = ["scan"]
+[sources.scan]
+# Half of the interval is the whole of it: accesses are seen at any time.
+min_sampling_interval = "400ms"
 [loop]
 cpu_limit = "100%"
 [page_out]

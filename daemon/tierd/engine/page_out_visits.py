@@ -70,8 +70,9 @@ class Visits:
         age_s = max(age_s, PAGE_OUT.least_scans * known.scan_s)
         visits = steps(age_s, known.half_life_s)
         # Of a source that counts a part of the time, an age takes that much longer.
+        longer = min(1 / known.counted, PAGE_OUT.most_longer)
         self._now_ns = now_ns
-        self._step_ns = step_ns = int(age_s / visits / known.counted * 1e9)
+        self._step_ns = step_ns = int(age_s / visits * longer * 1e9)
         for key in due:
             if pages <= 0:
                 return

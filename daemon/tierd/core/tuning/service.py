@@ -260,6 +260,12 @@ class PageOutTuning:
         "count",
         "Scans in an age at least: twice those that the kernel module remembers of a page.",
     )
+    most_longer: float = tuned(
+        8.0,
+        "ratio",
+        "Times that an age takes longer, at most, with a source that counts a part of the time. "
+        "What it does not see is left to what faults cost.",
+    )
     most_age_factor: float = tuned(
         64.0, "ratio", "Times the configured age that the age grows to at most."
     )
