@@ -149,6 +149,14 @@ static void learn_speed(struct tierd_mover *mover, double ns_per_page)
 	mover->ns_per_page = ns_per_page;
 }
 
+static void keep_call(struct tierd_mover *mover, uint64_t ns, uint64_t pages)
+{
+	if (mover->calls < TIERD_MOVE_CALLS)
+		mover->call[mover->calls++] = (struct tierd_move_call){.ns = ns, .pages = pages};
+	else
+		mover->calls_dropped++;
+}
+
 void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 {
 	struct batch *batch = &mover->batch;
@@ -188,6 +196,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 	bucket_take(&mover->bytes, (double)(pages * PAGE_BYTES), sys_monotonic_ns());
 	if (call_ns > 0) {
 		learn_speed(mover, (double)call_ns / (double)open);
+		keep_call(mover, call_ns, open);
 		if (call_ns > job->longest_call_ns)
 			job->longest_call_ns = call_ns;
 	}

@@ -64,6 +64,17 @@ int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double
 	return 0;
 }
 
+size_t tierd_mover_take_calls(struct tierd_mover *mover, struct tierd_move_call *call,
+			      uint64_t *dropped)
+{
+	const size_t n = mover->calls;
+
+	memcpy(call, mover->call, n * sizeof(*call));
+	mover->calls = 0;
+	*dropped = mover->calls_dropped;
+	return n;
+}
+
 void tierd_mover_free(struct tierd_mover *mover)
 {
 	free(mover);

@@ -59,6 +59,9 @@ struct tierd_mover {
 	bool one_dest;
 	/* Calls in a row that found the node full and moved nothing. */
 	uint8_t full[FULL_NODES];
+	struct tierd_move_call call[TIERD_MOVE_CALLS];
+	size_t calls;
+	uint64_t calls_dropped;
 	struct batch batch;
 };
 

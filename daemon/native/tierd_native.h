@@ -135,6 +135,15 @@ struct tierd_job {
 
 struct tierd_mover;
 
+/* A call of move_pages: what it took, and the 4 KiB pages that it was made for. */
+struct tierd_move_call {
+	uint64_t ns;
+	uint64_t pages;
+};
+
+/* Calls that a mover keeps until they are taken. */
+enum { TIERD_MOVE_CALLS = 4096 };
+
 /* Constants of tierd.core.tuning; what each means is said there. */
 struct tierd_mover_tuning {
 	uint64_t call_target_ns;
@@ -152,6 +161,12 @@ int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t s
 /* End a run soon, and let none begin; or let them run again. */
 void tierd_mover_stop(struct tierd_mover *mover, int stop);
 void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t burst);
+/*
+ * The calls since this was asked last, at most TIERD_MOVE_CALLS; `*dropped` is the number of those
+ * there was no room for since the start. For between two runs only.
+ */
+size_t tierd_mover_take_calls(struct tierd_mover *mover, struct tierd_move_call *call,
+			      uint64_t *dropped);
 int tierd_mover_set_limits(struct tierd_mover *mover, uint32_t busy_retries, double cpu_share);
 
 /* ---- where pages are ---- */

@@ -20,7 +20,7 @@ from tierd.config.model import Config
 from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.pagekey import U64Array
+from tierd.core.pagekey import I64Array, U64Array
 from tierd.core.tiermap import NodeUsage
 from tierd.engine.build import make_fast_path, make_policy
 from tierd.engine.components import Components
@@ -213,6 +213,10 @@ class ScanHost(Host):
         """10 ms."""
         self._now += 10 * MS
         return self.module.advance(self.now) and self.source.phase_changed()
+
+    def take_calls(self) -> tuple[I64Array, int]:
+        """No call of the kernel was made."""
+        return np.empty((0, 2), np.int64), 0
 
     def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """Move most; some are busy."""

@@ -29,7 +29,7 @@ from tierd.core.access import (
 )
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, U8Array
-from tierd.core.pagekey import I16Array, U64Array
+from tierd.core.pagekey import PAGE_SIZE, I16Array, I64Array, U64Array
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,
@@ -217,6 +217,7 @@ class Mover:
 
     def __init__(self) -> None:
         self.plans: list[MigrationPlan] = []
+        self.taken = 0
         self.stopped = threading.Event()
         self.closed = False
         self.blocks = False
@@ -227,6 +228,12 @@ class Mover:
 
     def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
         self.settings += [("retries", busy_retries), ("cpu", cpu_share)]
+
+    def take_calls(self) -> tuple[I64Array, int]:
+        """Each plan was one call, of 2 us for each of its pages."""
+        pages = [plan.bytes_planned // PAGE_SIZE for plan in self.plans[self.taken :]]
+        self.taken = len(self.plans)
+        return np.array([(2000 * n, n) for n in pages if n], np.int64).reshape(-1, 2), 0
 
     def execute(self, plan: MigrationPlan, pids: dict[int, int]) -> MigrationResult:
         self.plans.append(plan)

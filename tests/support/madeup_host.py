@@ -20,7 +20,7 @@ from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.pagekey import U64Array, make_keys, target_of, vpn_of
+from tierd.core.pagekey import I64Array, U64Array, make_keys, target_of, vpn_of
 from tierd.core.tiermap import (
     MemoryKind,
     MemoryNode,
@@ -259,6 +259,10 @@ class MadeUpHost(AccessSource):
         return batches
 
     # Mover
+    def take_calls(self) -> tuple[I64Array, int]:
+        """No call of the kernel was made."""
+        return np.empty((0, 2), np.int64), 0
+
     def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """Move most; some are busy, gone or not tried."""
         draw = self.random.random(len(plan))

@@ -38,7 +38,7 @@ LEAST_STUCK_S = 30.0
 
 
 def _health_of(watch: TierHealth) -> Extra:
-    return lambda: of_health(watch.health, watch.results.copy())
+    return lambda: of_health(watch.health, watch.results.copy(), watch.probe_cpu_ns)
 
 
 class Endpoints:

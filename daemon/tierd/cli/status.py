@@ -14,7 +14,7 @@ from tierd.cli._client import connect, share, table
 from tierd.core.errors import ExitCode
 from tierd.core.logfmt import printable
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.units import format_size
+from tierd.core.units import format_ns, format_size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +160,7 @@ def moves(told: Mapping[str, Any]) -> list[str]:
         f"{totals['demoted_pages']} down",
         f"limit    {format_size(limits['bytes_per_second'])}/s, "
         f"{share(limits['share'], 1)} of it in force",
+        *_times(told),
     ]
     lines += [
         f"         {flow['direction']} {printable(flow['source'])} > {printable(flow['dest'])}: "
@@ -188,6 +189,19 @@ def moves(told: Mapping[str, Any]) -> list[str]:
         for pid, part in alone["limited"].items()
     ]
     return lines
+
+
+def _times(told: Mapping[str, Any]) -> list[str]:
+    """How long a tick, a page's move and a node's measurement take: the middle and the tail."""
+    totals = told["totals"]
+    times = {"a tick": totals["tick_ns"], "a moved page": totals["move_page_ns"]}
+    times |= {f"CPU to probe node {n}": each for n, each in told["probe_cpu_ns"].items()}
+    return [
+        f"times    {what}: median {format_ns(each['p50'])}, 99 % below {format_ns(each['p99'])}, "
+        f"longest {format_ns(each['max'])}"
+        for what, each in times.items()
+        if each["count"]
+    ]
 
 
 def _notes(told: Mapping[str, Any]) -> list[str]:

@@ -78,6 +78,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         "heat": _heat(values),
         "slow_nodes": _slow_nodes(service),
         "page_out": _page_out(service),
+        "probe_cpu_ns": _probe_cpu(service),
         "undo": service.work.undo.as_json(),
         "config": {
             "files": list(config.files),
@@ -175,6 +176,15 @@ def _page_out(service: Service) -> dict[str, Any] | None:
                 "fault_seconds": state.fault_s,
             }
     return None
+
+
+def _probe_cpu(service: Service) -> dict[str, Any]:
+    return {
+        str(node): times.as_json()
+        for watch in service.background
+        if isinstance(watch, TierHealth)
+        for node, times in sorted(watch.probe_cpu_ns.items())
+    }
 
 
 def _groups(values: Table) -> list[dict[str, Any]]:

@@ -161,3 +161,11 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_ns(duration_ns: float) -> str:
+    """A time for people: "430 ns", "12.3 us", "4.1 ms", "1.5 s"."""
+    for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if duration_ns >= 0.9995 * factor:
+            return f"{duration_ns / factor:.3g} {unit}"
+    return f"{duration_ns:.0f} ns"

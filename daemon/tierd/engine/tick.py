@@ -291,7 +291,8 @@ class Tick:
         return self.refusals.as_json() | {"limited": limited}
 
     def _steer(self, *, gather: bool) -> None:
-        """Update the fast path, and start it again."""
+        """Count the calls that both paths made, update the fast path, and start it again."""
+        self.totals.add_calls(*self.components.mover.take_calls())
         fast_path = self.components.fast_path
         if fast_path is None:
             return
@@ -310,6 +311,7 @@ class Tick:
 
     def _tell(self, tick: TickRecord) -> None:
         """Give the record to the observers; one that fails is removed, and the loop goes on."""
+        self.totals.tick_ns.add(tick.end_ns - tick.time_ns)
         for observer in list(self.observers):
             try:
                 observer.on_tick(tick)

@@ -24,6 +24,7 @@ from tierd.core import bounds
 from tierd.core.cpu_budget import CpuBudget
 from tierd.core.logfmt import logfmt
 from tierd.core.process import give_up_all
+from tierd.core.quantiles import Quantiles
 from tierd.core.tiermap import MemoryNode, NodeUsage, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import HEALTH
 from tierd.policy.cost import CostPolicy
@@ -49,6 +50,8 @@ class TierHealth:
             called again after the next round.
         health: what is known, by node; replaced as a whole, so any thread may read it.
         results: probes by node and result: ok, disturbed, full, or the name of an errno.
+        probe_cpu_ns: CPU time of a node's measurements, whatever their results, by node; replaced
+            as a whole where nodes come or go.
     """
 
     name = "tier_health"
@@ -73,6 +76,7 @@ class TierHealth:
         self.on_change: Callable[[], object] = bool
         self.health: Mapping[int, Health] = {}
         self.results: dict[tuple[int, str], int] = {}
+        self.probe_cpu_ns: Mapping[int, Quantiles] = {}
 
     def start(self) -> None:
         """Begin to probe."""
@@ -151,11 +155,16 @@ class TierHealth:
         """What was found of each node that could be measured."""
         usage = self._read_usage(tiers)
         found = {}
+        before = self.probe_cpu_ns
+        if before.keys() != tiers.nodes.keys():
+            self.probe_cpu_ns = {n: before.get(n) or Quantiles() for n in tiers.nodes}
         for number, node in tiers.nodes.items():
             if not can_hold(usage.get(number)):
                 self._count(number, FULL)
                 continue
+            begun_ns = lib.tierd_thread_cpu_ns()
             probed = self._probe(node, tiers)
+            self.probe_cpu_ns[number].add(lib.tierd_thread_cpu_ns() - begun_ns)
             log.debug('event=node_probed node=%d result="%s"', number, probed)
             if isinstance(probed, Probed):
                 found[number] = probed

@@ -16,7 +16,7 @@ from tierd._native import ffi, lib
 from tierd.core import bounds
 from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
-from tierd.core.pagekey import HUGE_BYTES, U64Array
+from tierd.core.pagekey import HUGE_BYTES, I64Array, U64Array
 from tierd.core.tuning import MIGRATION, VALUE
 
 
@@ -27,6 +27,10 @@ class DryMover:
         """No page moves."""
         del pids
         return MigrationResult.not_tried(plan)
+
+    def take_calls(self) -> tuple[I64Array, int]:
+        """No call was made."""
+        return np.empty((0, 2), np.int64), 0
 
     def set_rate(self, rate_bytes_per_s: int) -> None:
         """Nothing is limited."""
@@ -190,6 +194,21 @@ class NativeMover:
         """
         with self._lock:
             return self._execute(plan, pids)
+
+    def take_calls(self) -> tuple[I64Array, int]:
+        """The move_pages calls since the last time, the fast path's too; not while that moves.
+
+        Returns:
+            int64[n, 2], ns that each took and the 4 KiB pages that it was made for, of which some
+            may not have moved (waiting for the rate or a busy page is in no call); and how many
+            calls since the start it lacks, as more than `TIERD_MOVE_CALLS` came between two times.
+        """
+        calls: I64Array = np.empty((lib.TIERD_MOVE_CALLS, 2), np.int64)
+        dropped = ffi.new("uint64_t *")
+        with self._lock:
+            buffer = ffi.from_buffer("struct tierd_move_call[]", calls)
+            n = lib.tierd_mover_take_calls(self._mover, buffer, dropped)
+        return calls[:n], int(dropped[0])
 
     def stop(self) -> None:
         """Make a running and every later `execute` return, within 100 ms."""

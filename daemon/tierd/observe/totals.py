@@ -12,6 +12,8 @@ import numpy as np
 
 from tierd.core import migration
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
+from tierd.core.pagekey import I64Array
+from tierd.core.quantiles import Quantiles
 
 _FATES: Final = tuple(fate.name.lower() for fate in Fate)
 
@@ -63,6 +65,12 @@ class Totals:
     move_ns: int = 0
     move_cpu_ns: int = 0
     retries: int = 0
+    move_page_ns: Quantiles = field(default_factory=Quantiles)
+    """Time of a move_pages call for each 4 KiB page that it was made for, ns; one value a page."""
+    move_calls_dropped: int = 0
+    """Calls that are missing there."""
+    tick_ns: Quantiles = field(default_factory=Quantiles)
+    """Time that a tick took, ns."""
     fates: Counter[str] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
@@ -130,6 +138,12 @@ class Totals:
             for split, count in zip(*np.unique(report.split_fate, return_counts=True), strict=True):
                 self.splits[SplitFate(split).name.lower()] += int(count)
 
+    def add_calls(self, calls: I64Array, dropped: int) -> None:
+        """Take in move_pages calls (`NativeMover.take_calls`)."""
+        self.move_calls_dropped = dropped
+        if len(calls):
+            self.move_page_ns.add(calls[:, 0] / calls[:, 1], calls[:, 1])
+
     def as_json(self) -> dict[str, Any]:
         """All counts, JSON types only."""
         return {
@@ -143,6 +157,9 @@ class Totals:
             "moved_bytes": self.moved_bytes,
             "move_seconds": self.move_ns / 1e9,
             "move_cpu_seconds": self.move_cpu_ns / 1e9,
+            "move_page_ns": self.move_page_ns.as_json(),
+            "move_calls_dropped": self.move_calls_dropped,
+            "tick_ns": self.tick_ns.as_json(),
             "busy_retries": self.retries,
             "migration_results": dict(self.fates),
             "errors": {str(number): count for number, count in self.errors.items()},

@@ -14,6 +14,7 @@ from tierd.core.access import F32Array
 from tierd.core.errors import TierdError
 from tierd.core.migration import Direction, Fate
 from tierd.core.pagekey import PAGE_SIZE, F64Array, I64Array, U64Array, target_of, vpn_of
+from tierd.core.quantiles import Quantiles
 from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import Meta, RecordedTarget, RecordedTick
 from tierd.replay.policy import UNKNOWN, add_served
@@ -59,6 +60,9 @@ class Report:
             these shares of a column's accesses, as far as the source saw them.
         promoted, demoted: float64[columns] bytes a second.
         fates: pages by what became of their move.
+        tick_ns: time that a tick took.
+        move_page_cpu_ns: CPU time of a tick's moves for each 4 KiB page that moved; one value a
+            page. A recording does not have single calls of move_pages.
     """
 
     meta: Meta
@@ -80,6 +84,8 @@ class Report:
     promoted: F64Array = field(default_factory=lambda: np.zeros(0))
     demoted: F64Array = field(default_factory=lambda: np.zeros(0))
     fates: Counter[str] = field(default_factory=Counter)
+    tick_ns: Quantiles = field(default_factory=Quantiles)
+    move_page_cpu_ns: Quantiles = field(default_factory=Quantiles)
 
     @property
     def shares(self) -> F64Array:
@@ -266,6 +272,7 @@ class _Columns:
 
     def _moves(self, tick: RecordedTick, column: int) -> None:
         report = tick.report
+        self._report.tick_ns.add(tick.end_ns - tick.time_ns)
         if report is None:
             return
         for direction, into in (
@@ -273,6 +280,8 @@ class _Columns:
             (Direction.DEMOTE, self._report.demoted),
         ):
             into[column] += report.count(Fate.MOVED, direction) * PAGE_SIZE
+        if moved := report.count(Fate.MOVED):
+            self._report.move_page_cpu_ns.add(report.cpu_ns / moved, moved)
         for fate in Fate:
             pages = report.count(fate)
             if pages:

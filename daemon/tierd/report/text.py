@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from tierd.core.logfmt import printable
 from tierd.core.pagekey import PAGE_SHIFT, F64Array
-from tierd.core.units import format_size
+from tierd.core.quantiles import Quantiles
+from tierd.core.units import format_ns, format_size
 from tierd.report.analysis import SHARES, Report
 
 COLUMNS, ROWS = 64, 24
@@ -165,4 +166,18 @@ def totals(report: Report) -> list[tuple[str, str]]:
         for name, pages in report.fates.items()
         if name != "moved"
     ]
+    rows += [
+        (name, _times(times))
+        for name, times in (
+            ("a tick took", report.tick_ns),
+            ("CPU time of a moved page", report.move_page_cpu_ns),
+        )
+        if times.count
+    ]
     return rows
+
+
+def _times(times: Quantiles) -> str:
+    return "median {}, 99 % {}, longest {}".format(
+        *(format_ns(times.quantile(q)) for q in (0.5, 0.99, 1))
+    )

@@ -17,10 +17,15 @@ from tierd.control.status import status
 from tierd.core.access import Seen
 from tierd.engine.page_out import PageOut
 from tierd.engine.page_out_known import known_of
+from tierd.core.quantiles import Quantiles
 from tierd.engine.tier_health import TierHealth
 from tierd.policy.page_out import PageOutState
 from tierd.topology.health import Health, Symptom
 from tierd.topology.probe import Probed
+
+
+def near(value_ns: float) -> Any:
+    return pytest.approx(value_ns, rel=0.0101)
 
 
 def told_of(folder: Path, seen: Seen | None) -> dict[str, Any]:
@@ -125,6 +130,38 @@ def test_page_outs_need_a_source_that_checks_each_page(tmp_path: Path):
     assert known.heat == (3 + 2, 2.5)
     bench.service.work.paused = False
     assert known_of(bench.service).why_not == "there is no source of page accesses"
+
+
+def test_times_are_told_by_quantiles(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    watch = TierHealth(TierHealthConfig(enabled=True), lambda tiers: {})
+    watch.probe_cpu_ns = {0: Quantiles(), 1: Quantiles()}
+    watch.probe_cpu_ns[1].add([2e6, 2e6, 9e6])
+    bench.service.background = (watch,)
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    told = {**status(bench.service, desk.state, hottest=False), "paused": None}
+    assert told["probe_cpu_ns"]["1"] == {"count": 3, "p50": near(2e6), "p99": near(2e6), "max": 9e6}
+    assert told["totals"]["move_page_ns"] == {
+        "count": told["totals"]["promoted_pages"] + told["totals"]["demoted_pages"],
+        "p50": near(2000),
+        "p99": near(2000),
+        "max": 2000.0,
+    }
+    assert told["totals"]["tick_ns"]["count"] == 2
+    lines = [line for line in moves(told) if line.startswith("times")]
+    assert [line.split(":")[0] for line in lines] == [
+        "times    a tick",
+        "times    a moved page",
+        "times    CPU to probe node 1",
+    ]
+    assert lines[2].endswith("median 2 ms, 99 % below 2 ms, longest 9 ms")
+
+
+def test_what_was_not_timed_is_not_told(tmp_path: Path):
+    told = told_of(tmp_path, None)
+    told["totals"]["move_page_ns"] = Quantiles().as_json()
+    assert not [line for line in moves(told) if "a moved page" in line]
 
 
 def test_a_source_that_does_not_look_says_nothing_of_it(tmp_path: Path):

@@ -262,7 +262,7 @@ def test_figures_for_prometheus() -> None:
     rounds(watch, 20)
     world.slower[1] = (2.0, 1.0)
     rounds(watch, 10)
-    found = of_health(watch.health, watch.results)
+    found = of_health(watch.health, watch.results, watch.probe_cpu_ns)
     assert found[f.NODE_SLOW] == {
         ("0", "latency"): 0, ("0", "bandwidth"): 0, ("0", "stalls"): 0,
         ("1", "latency"): 1, ("1", "bandwidth"): 0, ("1", "stalls"): 0,
@@ -272,6 +272,9 @@ def test_figures_for_prometheus() -> None:
     assert found[f.NODE_BANDWIDTH] == {("0",): 16e9, ("1",): 8e9}
     assert found[f.NODE_USUAL_BANDWIDTH] == {("0",): 16e9, ("1",): 8e9}
     assert found[f.NODE_PROBES] == {("0", "ok"): 30, ("1", "ok"): 30}
+    cpu = found[f.NODE_PROBE_CPU]
+    assert (cpu["0", "count"], cpu["1", "count"]) == (30, 30)
+    assert 0 < cpu["1", "0.5"] <= cpu["1", "0.99"] * 1.01 <= cpu["1", "1"] * 1.01
 
 
 def test_what_could_not_be_measured_is_counted_and_changes_nothing(
@@ -296,6 +299,8 @@ def test_what_could_not_be_measured_is_counted_and_changes_nothing(
         (1, "full"): 3,
     }  # fmt: skip
     assert world.probed == 30
+    # What a measurement without a result took is CPU time as well.
+    assert {node: each.count for node, each in watch.probe_cpu_ns.items()} == {0: 15, 1: 15}
 
 
 def test_a_node_that_goes_is_forgotten() -> None:

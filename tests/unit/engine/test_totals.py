@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.observe.totals import Totals
@@ -47,3 +48,16 @@ def test_plans_and_reports_add_up() -> None:
     assert totals.demoted_pages == 2 * made.count(Fate.MOVED, Direction.DEMOTE)
     assert totals.fates["gone"] == 2 * made.count(Fate.GONE)
     assert totals.notes["why"] == 5
+
+
+def test_times_of_moves_are_by_page() -> None:
+    """A call of 600 pages, 2 us each, counts as much as 600 calls of one."""
+    totals = Totals()
+    totals.add_calls(np.array([[1_200_000, 600], [50_000, 1]], np.int64), 0)
+    totals.add_calls(np.empty((0, 2), np.int64), 4)
+    shown = totals.as_json()
+    assert shown["move_page_ns"]["count"] == 601
+    assert shown["move_page_ns"]["p50"] == pytest.approx(2000, rel=0.01)
+    assert shown["move_page_ns"]["max"] == 50_000
+    assert shown["move_calls_dropped"] == 4
+    assert totals.move_page_ns.sum == 1_250_000

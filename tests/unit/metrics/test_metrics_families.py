@@ -64,6 +64,19 @@ def test_every_family_is_exported(exported: str):
     assert FAMILIES.keys() <= served
 
 
+def test_a_summary_is_served_as_one(exported: str):
+    name = "tierd_move_page_duration_seconds"
+    (family,) = (x for x in text_string_to_metric_families(exported) if x.name == name)
+    assert family.type == "summary"
+    assert [(sample.name.removeprefix(name), sample.labels) for sample in family.samples] == [
+        ("", {"quantile": "0.5"}),
+        ("", {"quantile": "0.99"}),
+        ("", {"quantile": "1"}),
+        ("_sum", {}),
+        ("_count", {}),
+    ]
+
+
 def series_names(exported: str) -> set[str]:
     """All names that a query may use: samples, not families (a histogram has three)."""
     names = set(FAMILIES) - {n for n, f in FAMILIES.items() if f.type is Type.HISTOGRAM}
@@ -96,7 +109,8 @@ def test_the_dashboard_asks_only_for_what_is_exported(exported: str):
         assert set(NAME.findall(query)) <= names, query
         for name, label in labels_of(query):
             family = FAMILIES[re.sub(r"_(bucket|sum|count)$", "", name)]
-            assert label in {*family.labels, "instance", "job", "le"}, query
+            of_type = {Type.HISTOGRAM: "le", Type.SUMMARY: "quantile"}.get(family.type, "")
+            assert label in {*family.labels, "instance", "job", of_type}, query
 
 
 def test_the_dashboards_queries_are_valid(tmp_path: Path):

@@ -9,15 +9,26 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from desk import make_desk
 from loopbench import FREE, PAGES, Bench, interrupt_at
 
 from tierd.core.access import Seen
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
+from tierd.core.quantiles import Quantiles
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.state import SLOW_NS, MetricsState
-from tierd.observe.metrics.values import BUCKETS, MOST_SERIES, OTHER, Groups, Labels, Values, label
+from tierd.observe.metrics.values import (
+    BUCKETS,
+    MOST_SERIES,
+    OTHER,
+    Groups,
+    Labels,
+    Values,
+    label,
+    summary_of,
+)
 from tierd.observe.tick_record import TickRecord
 from tierd.workloads.target import Target
 
@@ -219,6 +230,20 @@ def test_a_published_snapshot_never_changes(tmp_path: Path):
     values.publish()
     assert values.snapshot.values[f.TICKS][()] == 2
     assert before.values[f.TICKS][()] == 1
+
+
+def test_the_time_of_moves_is_a_summary_in_seconds(tmp_path: Path):
+    bench, state = run_three_ticks(tmp_path)
+    values, totals = state.values.snapshot.values[f.MOVE_PAGE], bench.service.totals
+    pages = totals.promoted_pages + totals.demoted_pages
+    assert values["count",] == totals.move_page_ns.count == pages > 0
+    assert values["sum",] == pytest.approx(2e-6 * pages)
+    assert [values[q,] for q in ("0.5", "0.99", "1")] == pytest.approx([2e-6] * 3, rel=0.01)
+    assert totals.tick_ns.count == 3
+
+
+def test_a_summary_without_values_has_no_quantiles():
+    assert summary_of(Quantiles(), "7") == {("7", "sum"): 0.0, ("7", "count"): 0.0}
 
 
 def test_the_tick_duration_falls_into_the_bucket_whose_bound_it_does_not_exceed():

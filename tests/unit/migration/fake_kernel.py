@@ -128,6 +128,12 @@ class Run:
         self.calls = job.calls
         self.cpu_ns = job.cpu_ns
         self.longest_call_ns = job.longest_call_ns
+        calls = np.empty((lib.TIERD_MOVE_CALLS, 2), np.int64)
+        dropped, buffer = ffi.new("uint64_t *"), ffi.from_buffer("struct tierd_move_call[]", calls)
+        self.kept = calls[: lib.tierd_mover_take_calls(mover, buffer, dropped)]
+        """Calls that the mover kept, int64[n, 2]: ns and pages."""
+        self.dropped = int(dropped[0])
+        assert lib.tierd_mover_take_calls(mover, buffer, dropped) == 0
         self.errors = {each: job.errors[each] for each in range(256) if job.errors[each]}
 
     def fates(self) -> dict[str, int]:

@@ -38,6 +38,28 @@ def test_all_pages_arrive_and_are_counted(native: Any) -> None:
     assert (run.node == 1).all()
 
 
+def test_each_call_is_kept_with_its_time_and_pages(native: Any) -> None:
+    native.lib.fake_reset(1000)
+    run = Run(native, list(range(1000)), [1] * 1000)
+    assert len(run.kept) == run.calls > 1
+    assert run.kept[:, 1].sum() == 1000
+    assert run.kept[:, 0].max() == run.longest_call_ns
+    assert (run.kept > 0).all()
+    assert run.dropped == 0
+
+
+def test_calls_beyond_what_is_kept_are_counted(native: Any) -> None:
+    """A page takes so long that soon a call is made for 16 pages, the fewest; each is busy once."""
+    most = native.lib.TIERD_MOVE_CALLS
+    pages = 9 * most
+    native.lib.fake_reset(20 * MS)
+    for page in range(pages):
+        native.lib.fake_page(page, 0, 1, 0)
+    run = Run(native, list(range(pages)), [1] * pages)
+    assert len(run.kept) == most < run.calls
+    assert run.dropped == run.calls - most
+
+
 def test_a_page_that_is_there_costs_no_move(native: Any) -> None:
     native.lib.fake_reset(1000)
     run = Run(native, [0, 1, 2], [0, 0, 0])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from madeup_host import MadeUpHost, record
 from tierd.cli import main
 from tierd.config.whole import loads
 from tierd.core.errors import ExitCode, TierdError
+from tierd.core.migration import Fate
 from tierd.engine.build import make_policy
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.records import RecordedTarget
+from tierd.observe.recording.records import RecordedTarget, RecordedTick
 from tierd.replay.policy import Replay
 from tierd.report import page, text
 from tierd.report.analysis import BLOCK_PAGES, SHARES, Report, analyse, find_areas, rows_of
@@ -61,6 +63,23 @@ def test_the_figures_are_those_of_a_replay(path: Path, report: Report) -> None:
     assert report.demoted.sum() * width == pytest.approx(replay.recorded.moved["demoted"] * 4096)
     assert report.overall["dram"] == pytest.approx(replay.recorded.share("dram"))
     assert report.fates["moved"] == replay.recorded.moved.total()
+
+
+def test_times_are_those_of_the_recorded_ticks(path: Path, report: Report) -> None:
+    ticks = [tick for tick in Recording(path) if isinstance(tick, RecordedTick)]
+    reports = [tick.report for tick in ticks if tick.report is not None]
+    moved = np.array([each.count(Fate.MOVED) for each in reports])
+    cpu_ns = np.array([each.cpu_ns for each in reports])[moved > 0]
+    each_page = np.sort(np.repeat(cpu_ns / moved[moved > 0], moved[moved > 0]))
+    times = report.move_page_cpu_ns
+    assert (times.count, report.tick_ns.count) == (len(each_page), report.ticks)
+    assert (times.max, times.sum) == pytest.approx((each_page[-1], each_page.sum()))
+    took_ns = np.sort([tick.end_ns - tick.time_ns for tick in ticks])
+    middle = took_ns[(len(took_ns) - 1) // 2]
+    assert report.tick_ns.quantile(0.5) == pytest.approx(middle, rel=0.0101)
+    rows = dict(text.totals(report))
+    for name in ("a tick took", "CPU time of a moved page"):
+        assert re.fullmatch(r"median \S+ \S+, 99 % \S+ \S+, longest \S+ \S+", rows[name])
 
 
 def test_the_heat_map_holds_every_access_of_its_target(path: Path, report: Report) -> None:

@@ -89,3 +89,19 @@ def _number(text: str) -> str | float:
 )
 def test_sizes_are_printed_in_the_largest_unit_that_is_exact(size: int, text: str) -> None:
     assert units.size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"),
+    [
+        (0, "0 ns"),
+        (430, "430 ns"),
+        (999.4, "999 ns"),
+        (999.6, "1 us"),
+        (12_340, "12.3 us"),
+        (4_100_000, "4.1 ms"),
+        (1.5e9, "1.5 s"),
+    ],
+)
+def test_times_are_shown_in_a_unit_that_fits(duration_ns: float, text: str) -> None:
+    assert units.format_ns(duration_ns) == text

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tierd.core.quantiles import Quantiles
 from tierd.core.tiermap import TierMap
 from tierd.doctor import conflicting
 from tierd.doctor.findings import Finding, Group, all_probes
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.values import Labels, Values
+from tierd.observe.metrics.values import Labels, Values, summary_of
 from tierd.policy.cost import CostPolicyState
 from tierd.topology.health import Health, Symptom
 
@@ -59,8 +60,12 @@ def of_gpu(samples: Iterable[Any]) -> Figures:
     return found
 
 
-def of_health(health: Mapping[int, Health], results: Mapping[tuple[int, str], int]) -> Figures:
-    """What measurements of nodes found, and how many there were by result."""
+def of_health(
+    health: Mapping[int, Health],
+    results: Mapping[tuple[int, str], int],
+    cpu_ns: Mapping[int, Quantiles],
+) -> Figures:
+    """What measurements of nodes found, how many there were by result, and their CPU time."""
     known = {(str(node),): each for node, each in health.items()}
     return {
         f.NODE_LATENCY: {node: each.latest.mean_ns / 1e9 for node, each in known.items()},
@@ -73,6 +78,11 @@ def of_health(health: Mapping[int, Health], results: Mapping[tuple[int, str], in
             for symptom in Symptom
         },
         f.NODE_PROBES: {(str(node), what): float(n) for (node, what), n in results.items()},
+        f.NODE_PROBE_CPU: {
+            labels: value
+            for node, times in cpu_ns.items()
+            for labels, value in summary_of(times, str(node)).items()
+        },
     }
 
 

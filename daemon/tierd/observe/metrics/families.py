@@ -20,6 +20,7 @@ class Type(enum.StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
+    SUMMARY = "summary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ def _counter(name: str, help_: str, *labels: str) -> str:
 
 def _gauge(name: str, help_: str, *labels: str) -> str:
     return _add(Family(name, Type.GAUGE, help_, labels))
+
+
+def _summary(name: str, help_: str, *labels: str) -> str:
+    return _add(Family(name, Type.SUMMARY, help_, labels))
 
 
 def _add(family: Family) -> str:
@@ -107,6 +112,9 @@ LIMITED_TARGETS = _gauge(
 )
 RETRIES = _counter("tierd_move_retries_total", "Busy pages that were tried again.")
 MOVE_SECONDS = _counter("tierd_move_seconds_total", "Time spent in moving.")
+MOVE_PAGE = _summary(
+    "tierd_move_page_duration_seconds", "Time of move_pages calls for each page of 4 KiB."
+)
 MOVE_CPU = _counter("tierd_move_cpu_seconds_total", "CPU time spent in moving.")
 HELD_BACK = _counter(
     "tierd_rejected_pages_total", "Pages that were looked at and not planned.", "reason"
@@ -271,6 +279,9 @@ NODE_SLOW = _gauge(
 )
 NODE_PROBES = _counter(
     "tierd_node_probes_total", "Measurements of a node by result.", "node", "result"
+)
+NODE_PROBE_CPU = _summary(
+    "tierd_node_probe_cpu_seconds", "CPU time of a measurement of a node.", "node"
 )
 
 PAGE_OUT_ACTIVE = _gauge("tierd_page_out_active", "1 while cold pages may be paged out.")

@@ -34,7 +34,7 @@ from tierd.config.serving import MetricsConfig
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.observe.metrics.auth import BasicAuth
 from tierd.observe.metrics.families import FAMILIES, SCRAPES_REFUSED, Family, Type
-from tierd.observe.metrics.values import BUCKETS, Extra, Labels, Snapshot
+from tierd.observe.metrics.values import BUCKETS, COUNT, SUM, Extra, Labels, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -274,6 +274,8 @@ class TierdCollector(Collector):
         for family in FAMILIES.values():
             if family.type is Type.HISTOGRAM:
                 yield _histogram(family, snapshot)
+            elif family.type is Type.SUMMARY:
+                yield _summary(family, values[family.name])
             else:
                 yield _plain(family, values[family.name])
 
@@ -295,6 +297,18 @@ def _histogram(family: Family, snapshot: Snapshot) -> Metric:
         buckets.append(("+Inf" if bound == float("inf") else str(bound), float(count)))
     metric = HistogramMetricFamily(family.name, family.help)
     metric.add_metric((), buckets, snapshot.seconds)
+    return metric
+
+
+def _summary(family: Family, series: Mapping[Labels, float]) -> Metric:
+    """`SummaryMetricFamily` has no quantiles."""
+    metric = Metric(family.name, family.help, "summary")
+    for (*labels, part), value in series.items():
+        own = dict(zip(family.labels, labels, strict=True))
+        if part in (SUM, COUNT):
+            metric.add_sample(f"{family.name}_{part}", own, value)
+        else:
+            metric.add_sample(family.name, own | {"quantile": part}, value)
     return metric
 
 

@@ -24,7 +24,7 @@ from tierd.core.tiermap import TierMap
 from tierd.migration.results import directed_flows
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import set_cost
-from tierd.observe.metrics.values import OTHER, Groups, Labels, Values, label
+from tierd.observe.metrics.values import OTHER, Groups, Labels, Values, label, summary_of
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import Totals
 
@@ -88,6 +88,7 @@ class MetricsState:
         for split in NOT_SPLIT:
             values.add(f.SPLITS_FAILED, 0, split)
         values.add(f.FOLIOS_SPLIT, 0)
+        values.replace(f.MOVE_PAGE, summary_of(service.totals.move_page_ns))
         for direction in Direction:
             values.add(f.PLANNED_PAGES, 0, direction.name.lower())
         values.publish()
@@ -229,6 +230,7 @@ class MetricsState:
                 values.set(f.SPLITS_FAILED, count, split)
         values.set(f.FOLIOS_SPLIT, totals.splits[DONE])
         values.set(f.RETRIES, totals.retries)
+        values.replace(f.MOVE_PAGE, summary_of(totals.move_page_ns))
         values.set(f.MOVE_SECONDS, totals.move_ns / 1e9)
         values.set(f.MOVE_CPU, totals.move_cpu_ns / 1e9)
 

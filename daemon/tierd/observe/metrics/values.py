@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tierd.core.logfmt import printable
+from tierd.core.quantiles import Quantiles
 from tierd.observe.metrics.families import FAMILIES, FOLDED, Type
 
 Labels = tuple[str, ...]
@@ -16,6 +17,10 @@ Extra = Callable[[], Mapping[str, Mapping[Labels, float]]]
 """Values that others count: family → label values → value; called in a scrape's thread."""
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the tick duration's buckets, in seconds."""
+SUMMARY: Final = (0.5, 0.99, 1.0)
+"""The quantiles that a summary has; 1 is the largest value since the start."""
+SUM: Final = "sum"
+COUNT: Final = "count"
 MOST_SERIES: Final = 128
 """Series of one family; further label values are counted under "other"."""
 OTHER: Final = "other"
@@ -28,7 +33,7 @@ class Snapshot:
     """All values at one moment; nobody changes it.
 
     Attributes:
-        values: family → label values → value.
+        values: family → label values → value; a summary's have one label more (`summary_of`).
         buckets: observations per bucket of the tick duration, the last beyond all bounds.
     """
 
@@ -42,7 +47,7 @@ class Values:
 
     def __init__(self) -> None:
         self._values: dict[str, dict[Labels, float]] = {
-            name: {} if family.labels else {(): 0.0}
+            name: {} if family.labels or family.type is Type.SUMMARY else {(): 0.0}
             for name, family in FAMILIES.items()
             if family.type is not Type.HISTOGRAM
         }
@@ -96,6 +101,18 @@ class Values:
             tuple(self._buckets),
             self._seconds,
         )
+
+
+def summary_of(times: Quantiles, *labels: str) -> dict[Labels, float]:
+    """Times in ns as a summary's values in seconds.
+
+    The last label is `SUM`, `COUNT` or a quantile; quantiles are left out as long as nothing was
+    counted.
+    """
+    count = times.count
+    found = {f"{q:g}": times.quantile(q) / 1e9 for q in SUMMARY if count}
+    found |= {SUM: times.sum / 1e9, COUNT: float(count)}
+    return {(*labels, part): value for part, value in found.items()}
 
 
 def label(text: str) -> str:
