@@ -49,6 +49,18 @@ def test_results_of_many_calls_are_joined(world: World, monkeypatch: pytest.Monk
     assert sorted(join(taken)["page"].tolist()) == pages.tolist()
 
 
+def test_the_mover_keeps_the_calls_of_the_fast_path(world: World) -> None:
+    world.after(range(100))
+    world.report(range(50))
+    assert world.run() == 50
+    ffi, lib = world.native.ffi, world.native.lib
+    calls = np.empty((lib.TIERD_MOVE_CALLS, 2), np.int64)
+    buffer = ffi.from_buffer("struct tierd_move_call[]", calls)
+    n = lib.tierd_mover_take_calls(world.mover.handle, buffer, ffi.new("uint64_t *"))
+    assert calls[:n, 1].sum() == 50
+    assert calls[:n, 0].max() == world.counter("longest_call_ns")
+
+
 def test_a_page_reported_twice_is_moved_once(world: World) -> None:
     promoter = world.after(range(10))
     world.report([3, 3, 3])
