@@ -13,7 +13,6 @@ from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect, share, table
 from tierd.core.errors import ExitCode
 from tierd.core.logfmt import printable
-from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.units import format_ns, format_size
 
 
@@ -98,7 +97,7 @@ def _page_out(told: Mapping[str, Any] | None) -> list[str]:
     """Page-outs, where they are configured."""
     if told is None:
         return []
-    out, back = (format_size(told["pages"].get(each, 0) * PAGE_SIZE) for each in ("out", "back"))
+    out, back = (format_size(told["bytes"].get(each, 0)) for each in ("out", "back"))
     lines = [
         f"paged out {out}, of which {back} came back; a page goes after "
         f"{format_age(told['age_seconds'])}, and faults cost {told['lost_share']:.2%} of a CPU"

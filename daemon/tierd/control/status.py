@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tierd import __version__
-from tierd.core.pagekey import target_of
+from tierd.core.pagekey import PAGE_SIZE, target_of
 from tierd.engine.loop import Service
 from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
@@ -171,6 +171,7 @@ def _page_out(service: Service) -> dict[str, Any] | None:
             return {
                 "why_not": state.why_not or None,
                 "pages": dict(state.pages),
+                "bytes": {what: n * PAGE_SIZE for what, n in state.pages.items()},
                 "age_seconds": round(state.age_s, 1),
                 "lost_share": state.lost,
                 "fault_seconds": state.fault_s,

@@ -15,9 +15,9 @@ from tierd.cli.status import head, moves
 from tierd.config.serving import PageOutConfig, TierHealthConfig
 from tierd.control.status import status
 from tierd.core.access import Seen
+from tierd.core.quantiles import Quantiles
 from tierd.engine.page_out import PageOut
 from tierd.engine.page_out_known import known_of
-from tierd.core.quantiles import Quantiles
 from tierd.engine.tier_health import TierHealth
 from tierd.policy.page_out import PageOutState
 from tierd.topology.health import Health, Symptom
