@@ -49,26 +49,34 @@ static int64_t mapped(struct agent_call *call)
 	return 0;
 }
 
+/* A range that is refused (locked, or gone) does not keep those behind it from being advised. */
 static int64_t advise(const struct agent_call *call)
 {
 	const long pidfd = syscall(SYS_pidfd_open, call->pid, 0);
 	struct iovec range[ADVISED_AT_ONCE];
-	int64_t done = 0, result = 0;
+	int64_t total = 0, result = 0;
 
 	if (pidfd == -1)
 		return -errno;
-	for (size_t i = 0; i < call->n && result >= 0;) {
-		size_t n = 0;
+	for (size_t first = 0; first < call->n;) {
+		size_t n = 0, done = 0;
+		uint64_t left;
 
-		for (; n < ADVISED_AT_ONCE && i < call->n; n++, i++) {
-			range[n].iov_base = call->address[i];
-			range[n].iov_len = (size_t)call->node[i] << PAGE_SHIFT;
+		for (; n < ADVISED_AT_ONCE && first + n < call->n; n++) {
+			range[n].iov_base = call->address[first + n];
+			range[n].iov_len = (size_t)call->node[first + n] << PAGE_SHIFT;
 		}
 		result = sys_advise((int)pidfd, range, n, call->advice);
-		done += result > 0 ? result : 0;
+		if (result == -ESRCH)
+			break;
+		left = result > 0 ? (uint64_t)result : 0;
+		total += (int64_t)left;
+		while (done < n && left >= range[done].iov_len)
+			left -= range[done++].iov_len;
+		first += done < n ? done + 1 : n;
 	}
 	close((int)pidfd);
-	return done > 0 ? done : result;
+	return total > 0 ? total : result;
 }
 
 static int64_t write_file(const struct agent_call *call)

@@ -234,7 +234,7 @@ int tierd_slept(int tid, uint64_t waited_ns, uint64_t *active_ns);
 long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
 /*
  * process_madvise(2) (Linux 5.10) of up to 65536 spans of page numbers; the bytes that it was
- * carried out for, which are fewer than all if one of them was refused.
+ * carried out for, without those of spans that were refused; an error if all were.
  */
 enum { TIERD_ADVICE_COLD = 20, TIERD_ADVICE_PAGE_OUT = 21 };
 int64_t tierd_advise(int pid, const struct tierd_span *span, size_t n, int advice);

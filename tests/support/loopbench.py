@@ -90,10 +90,8 @@ class Heat(ArrayHeat):
     def half_life_s(self) -> float:
         return self.half_lives[-1] if self.half_lives else HALF_LIFE_S
 
-    aged = 2.5
-
-    def of(self, page: U64Array) -> F32Array:
-        return np.zeros(len(page), np.float32)
+    def of(self, page: U64Array) -> tuple[F32Array, float]:
+        return np.zeros(len(page), np.float32), 2.5
 
     def set_half_life(self, half_life_s: float) -> None:
         self.half_lives.append(half_life_s)

@@ -220,7 +220,7 @@ class PageOutConfig:
     max_lost_time: float = option(
         share(0.00001, 1.0),
         "0.1%",
-        "Share of one CPU's time that faults on swapped memory may cost all targets together.",
+        "Share of one CPU's time that faults on swapped memory may cost.",
     )
     rate_limit_bytes_per_s: int = option(
         rate("1MB/s", "1TB/s"),

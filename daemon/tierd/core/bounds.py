@@ -50,6 +50,8 @@ PAGE_OUT_MOST_S: Final = 2.0
 """Seconds of its rate that a round of page-outs may take in one go."""
 PAGE_OUT_ANSWER_S: Final = 30.0
 """Longest wait for the loop's answer; a round is left out then."""
+PAGE_OUT_FAULT_NS: Final = 600 * 10**9
+"""Time between two measurements of a fault on swapped memory; each pages out a MiB of its own."""
 PAGE_OUT_PAGES: Final = 4096
 """4 KiB pages that page-outs visit together: a chunk, 16 MiB."""
 PAGE_OUT_CHUNKS: Final = 1 << 16

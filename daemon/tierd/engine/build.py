@@ -198,7 +198,7 @@ def build(
     if interleave is not None:
         background.append(interleave)
         own.append(interleave)
-    background += make_page_out(config)
+    background += [] if dry_run else make_page_out(config)
     health = TierHealth(config.tier_health, lambda tiers: read_usage(tiers.nodes))
     if config.tier_health.enabled:
         background.append(health)
@@ -311,7 +311,8 @@ def _connect_page_out(service: Service) -> None:
     for each in service.background:
         if isinstance(each, PageOut):
             each.ask = lambda: service.calls.post(lambda: known_of(service))
-            each.on_gone(gone)
+            each.stands = lambda: service.work.stands
+            each.gone = gone
 
 
 def make_companions(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import logging
+import errno
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,20 @@ from random import Random
 import numpy as np
 
 from tierd.core import bounds
-from tierd.core.access import WatchedTarget
+from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.bounds import PAGE_OUT_PAGES
-from tierd.core.errors import NotAnsweringError, TierdError
-from tierd.core.logfmt import logfmt
+from tierd.core.errors import TargetGoneError, TierdError
 from tierd.core.pagekey import HUGE_PAGES, BoolArray, U64Array, make_keys
 from tierd.core.tuning import PAGE_OUT
 from tierd.engine.page_out_known import Known
 from tierd.migration.page_out import page_out
-from tierd.policy.page_out import Chunk, steps
+from tierd.policy.page_out import Chunk, HeatAge, Seen, steps
 from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.content import PageStates, compressed_fraction, page_states
+from tierd.workloads.procs import start_time
 
-log = logging.getLogger(__name__)
+Key = tuple[int, int, int]
+"""Target's number, pid, and number of the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,92 +36,123 @@ class Memory:
     states: Callable[[int, int, int], PageStates] = page_states
     compressed: Callable[[int, Sequence[int]], float] = compressed_fraction
     page_out: Callable[[int, Sequence[tuple[int, int]]], int] = page_out
+    start_time: Callable[[int], int] = start_time
 
 
 class Visits:
     """What is remembered of all chunks.
 
     Attributes:
-        gone: is told the keys of pages that were paged out, uint64[n].
         pages: 4 KiB pages by what became of them: out, back, refused, incompressible.
         left_out: chunks that are not remembered, for there are too many.
+        age_s: how long a page has to be without an access, in the last round.
         reads: reads of processes, which may never answer.
     """
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._chunks: dict[tuple[int, int, int], Chunk] = {}
+        self._chunks: dict[Key, Chunk] = {}
+        self._ranges: dict[tuple[int, int], tuple[WatchedRange, ...]] = {}
         self._random = Random(0)
-        self._now_ns = self._step_ns = 0
-        self.gone: Callable[[U64Array], object] = len
+        self._now_ns = self._age_ns = 0
         self.pages: Counter[str] = Counter()
         self.left_out = 0
+        self.age_s = 0.0
         self.reads = BoundedReads()
 
-    def round(self, known: Known, age_s: float, pages: int, now_ns: int) -> None:
-        """Visit the chunks that are due, until so many pages were paged out."""
+    def round(
+        self, known: Known, age_s: float, pages: int, now_ns: int, goes_on: Callable[[], bool]
+    ) -> U64Array:
+        """Visit the chunks that are due, until so many pages were paged out.
+
+        Args:
+            goes_on: is asked before each chunk; once it says no, the rest stays due.
+
+        Returns:
+            Keys of the pages that were paged out, uint64[n].
+        """
         self.reads.start_round()
+        self._follow(known.targets)
+        # A source that counts a part of the time needs longer, and some scans in any case.
+        longer = min(1 / known.counted, PAGE_OUT.most_longer)
+        self.age_s = max(age_s * longer, PAGE_OUT.least_scans * known.scan_s)
+        self._now_ns, self._age_ns = now_ns, int(self.age_s * 1e9)
+        visits = steps(self.age_s, known.half_life_s)
         targets = {(each.target, each.pid): each for each in known.targets}
-        for key in [key for key in self._chunks if key[:2] not in targets]:
-            del self._chunks[key]
-        self.left_out = sum(map(self._add, known.targets))
         due = sorted(key for key, chunk in self._chunks.items() if chunk.due_ns <= now_ns)
         self._random.shuffle(due)  # no target comes first for good
-        # It takes some scans to find a page in use.
-        age_s = max(age_s, PAGE_OUT.least_scans * known.scan_s)
-        visits = steps(age_s, known.half_life_s)
-        # Of a source that counts a part of the time, an age takes that much longer.
-        longer = min(1 / known.counted, PAGE_OUT.most_longer)
-        self._now_ns = now_ns
-        self._step_ns = step_ns = int(age_s / visits * longer * 1e9)
+        # Where there is not time for all, what was begun is finished.
+        due.sort(key=lambda key: self._chunks[key].visits == 0)
+        gone: list[U64Array] = []
         for key in due:
-            if pages <= 0:
-                return
-            chunk = self._chunks[key]
-            chunk.due_ns = now_ns + step_ns
-            try:
-                at = self._going(targets[key[:2]], key[2], known, visits)
-                chunk.due_ns = now_ns + step_ns * chunk.waits
-                if len(at) > pages:
-                    chunk.put_off(_marks(at, key[2] * PAGE_OUT_PAGES), now_ns)
-                pages -= self._page_out(targets[key[:2]], key[2], chunk, at[:pages])
-            except NotAnsweringError:
+            target = targets.get(key[:2])
+            if pages <= 0 or not goes_on():
+                break
+            if target is None:
                 continue
-            except TierdError:
-                del self._chunks[key]  # it has ended
+            try:
+                gone.append(self._visit(target, key, known, pages, visits))
+                pages -= len(gone[-1])
+            except TargetGoneError:
+                del self._chunks[key]
+            except TierdError:  # It does not answer, or may not be read now.
+                self._chunks[key].due_ns = now_ns + self._age_ns
+        return np.concatenate(gone) if gone else np.empty(0, np.uint64)
 
-    def _add(self, target: WatchedTarget) -> int:
-        """Remember the chunks of a target's ranges; how many there are too many."""
-        left_out = 0
-        for part in target.ranges:
-            for number in range(part.start // PAGE_OUT_PAGES, -(-part.end // PAGE_OUT_PAGES)):
-                key = (target.target, target.pid, number)
-                if key in self._chunks:
-                    continue
-                if len(self._chunks) < bounds.PAGE_OUT_CHUNKS:
-                    self._chunks[key] = Chunk()
-                else:
-                    left_out += 1
-        return left_out
+    def _follow(self, targets: Sequence[WatchedTarget]) -> None:
+        """Remember the chunks of the targets' ranges, and forget those of others."""
+        ranges = {(each.target, each.pid): each.ranges for each in targets}
+        if all(self._ranges.get(each) is ranges[each] for each in ranges) and len(ranges) == len(
+            self._ranges
+        ):
+            return
+        self._ranges = ranges
+        wanted = {
+            (*target, number)
+            for target, parts in ranges.items()
+            for part in parts
+            for number in range(part.start // PAGE_OUT_PAGES, -(-part.end // PAGE_OUT_PAGES))
+        }
+        for key in [key for key in self._chunks if key not in wanted]:
+            # What is paged out is in no range any more.
+            if key[:2] not in ranges or not self._chunks[key].out:
+                del self._chunks[key]
+        new = sorted(wanted - self._chunks.keys())
+        space = max(0, bounds.PAGE_OUT_CHUNKS - len(self._chunks))
+        self._chunks |= {key: Chunk() for key in new[:space]}
+        self.left_out = len(new[space:])
 
-    def _going(self, target: WatchedTarget, number: int, known: Known, visits: int) -> U64Array:
-        """Visit a chunk: page numbers that may go, ascending."""
-        chunk, first = self._chunks[target.target, target.pid, number], number * PAGE_OUT_PAGES
+    def _visit(
+        self, target: WatchedTarget, key: Key, known: Known, most: int, visits: int
+    ) -> U64Array:
+        """Visit a chunk; page keys that were paged out."""
+        chunk, first = self._chunks[key], key[2] * PAGE_OUT_PAGES
         states = self._states(target.pid, first)
         own = states.own & _within(target, first)
+        heat, aged = known.heat_of(make_keys(target.target, _numbers(own, first)))
         cold = np.zeros(PAGE_OUT_PAGES, np.bool_)
-        pages = np.flatnonzero(own).astype(np.uint64) + np.uint64(first)
-        cold[own] = known.heat_of(make_keys(target.target, pages)) < chunk.limit(known.heat.aged)
-        going, back = chunk.visit(cold, states.present, known.heat, visits)
-        self.pages["back"] += back
-        found = np.flatnonzero(going).astype(np.uint64) + np.uint64(first)
+        cold[own] = heat < chunk.limit(aged)
+        seen = Seen(cold, states.present, states.swapped)
+        found = chunk.visit(seen, HeatAge(known.unknown, aged), visits)
+        self.pages["back"] += found.back
+        wait_ns = self._age_ns * chunk.waits if found.ends else self._age_ns // visits
+        chunk.due_ns = self._now_ns + wait_ns
+        going = self._compress(target.pid, chunk, _numbers(found.going, first))
+        if len(going) > most:
+            chunk.put_off(_marks(going[most:], first), self._now_ns, visits)
+        if not len(going):
+            return going
+        if self._memory.start_time(target.pid) != known.started.get(target.target):
+            raise TargetGoneError(f"process {target.pid} is another one now")
+        out = self._page_out(target.pid, first, going[:most])
+        chunk.went(_marks(out, first))
+        return make_keys(target.target, out)
+
+    def _compress(self, pid: int, chunk: Chunk, pages: U64Array) -> U64Array:
+        """Those of some page numbers that do, by samples of each 2 MiB."""
         if self._now_ns >= chunk.dense_until_ns:
             chunk.dense = 0
-            chunk.dense_until_ns = self._now_ns + self._step_ns * PAGE_OUT.dense_visits
-        return found[self._compress(target.pid, chunk, found)]
-
-    def _compress(self, pid: int, chunk: Chunk, pages: U64Array) -> BoolArray:
-        """Which pages do, by samples of their blocks."""
+            chunk.dense_until_ns = self._now_ns + self._age_ns * PAGE_OUT.dense_ages
         worth_it = np.zeros(len(pages), np.bool_)
         block_of = pages % np.uint64(PAGE_OUT_PAGES) // np.uint64(HUGE_PAGES)
         for block in np.unique(block_of).tolist():
@@ -135,31 +167,31 @@ class Visits:
             else:
                 chunk.dense |= 1 << block
                 self.pages["incompressible"] += len(own)
-        return worth_it
+        return pages[worth_it]
 
     def _states(self, pid: int, first: int) -> PageStates:
         read = partial(self._memory.states, pid, first, PAGE_OUT_PAGES)
         states: PageStates = self.reads.one(pid, None, read)
         return states
 
-    def _page_out(self, target: WatchedTarget, number: int, chunk: Chunk, pages: U64Array) -> int:
-        """Page out these pages of a chunk; how many went."""
-        if not len(pages):
-            return 0
+    def _page_out(self, pid: int, first: int, pages: U64Array) -> U64Array:
+        """Page out these page numbers; those that went."""
         ends = np.flatnonzero(np.diff(pages) != 1) + 1
         runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(pages, ends)]
-        result = self._memory.page_out(target.pid, runs)
-        if result < 0:
-            log.debug(logfmt(event="page_out_refused", pid=target.pid, errno=-result))
-        first = number * PAGE_OUT_PAGES
-        out = _marks(pages, first) & self._states(target.pid, first).swapped
-        chunk.went(out)
-        gone = np.flatnonzero(out).astype(np.uint64) + np.uint64(first)
-        self.pages["out"] += len(gone)
-        self.pages["refused"] += len(pages) - len(gone)
-        if len(gone):
-            self.gone(make_keys(target.target, gone))
-        return len(gone)
+        result = self._memory.page_out(pid, runs)
+        if result in (-errno.ETIMEDOUT, -errno.EAGAIN):
+            # It may go on: what has gone is seen at the next visit.
+            return pages[:0]
+        swapped = self._states(pid, first).swapped
+        out = pages[swapped[(pages - np.uint64(first)).astype(np.intp)]]
+        self.pages["out"] += len(out)
+        self.pages["refused"] += len(pages) - len(out)
+        return out
+
+
+def _numbers(marks: BoolArray, first: int) -> U64Array:
+    """Page numbers of a chunk's marks, ascending."""
+    return np.flatnonzero(marks).astype(np.uint64) + np.uint64(first)
 
 
 def _marks(pages: U64Array, first: int) -> BoolArray:

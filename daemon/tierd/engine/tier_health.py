@@ -96,7 +96,7 @@ class TierHealth:
         pause_s = 0.0
         while not self._ends.wait(pause_s):
             try:
-                self.round()
+                self.round(hurried=0 < pause_s * 1e9 < self._config.interval_ns)
             except Exception:
                 log.exception(logfmt(event="tier_health_failed"))
             wait_ns = budget.wait_ns(time.monotonic_ns(), spent(), self._config.cpu_limit)
@@ -116,13 +116,14 @@ class TierHealth:
         interval_ns = self._config.interval_ns
         return min(interval_ns, bounds.PROBE_AGAIN_NS) if suspected else interval_ns
 
-    def round(self) -> None:
-        """Probe each node once, and judge them together."""
+    def round(self, *, hurried: bool = False) -> None:
+        """Probe each node once, and judge them together; of stalls alone in a hurried round."""
         assert self.tiers is not None
         tiers, before = self.tiers(), self.health
-        judged = self._judged(self._probed(tiers))
+        probed = self._probed(tiers)
+        judged = self._hurried(probed) if hurried else self._judged(probed)
         self._unjudged = {
-            n: 0 if n in judged else self._unjudged.get(n, 0) + 1 for n in tiers.nodes
+            n: 0 if n in judged else self._unjudged.get(n, 0) + (not hurried) for n in tiers.nodes
         }
         known = {
             n for n, rounds in self._unjudged.items() if rounds <= RECOVERY * HEALTH.slow_probes
@@ -139,6 +140,16 @@ class TierHealth:
         for number, each in judged.items():
             if each.symptoms != (before[number].symptoms if number in before else frozenset()):
                 _tell(number, each)
+
+    def _hurried(self, probed: Mapping[int, Probed]) -> dict[int, Health]:
+        """The health of nodes that are suspected of stalls, unless all have some: the host's."""
+        if all(each.slow_blocks for each in probed.values()):
+            return {}
+        return {
+            number: self._nodes[number].add_hurried(each)
+            for number, each in probed.items()
+            if number in self.health and self._nodes[number].suspected
+        }
 
     def _judged(self, probed: Mapping[int, Probed]) -> dict[int, Health]:
         """The nodes' health; of one that was measured alone nothing can be told."""

@@ -102,15 +102,6 @@ class HeatTable:
         """The time in which heat halves, s."""
         return self._half_life_s
 
-    @property
-    def aged(self) -> float:
-        """Half-lives by which heat decayed, or was faded, since the table was made.
-
-        What a page had at one time has halved so many times at another.
-        """
-        with self._lock:
-            return float(lib.tierd_heat_aged(self._heat))
-
     def ingest(self, batch: AccessBatch) -> None:
         """Add a source's batch, and advance time to the batch's.
 
@@ -316,10 +307,12 @@ class HeatTable:
             )
         return node
 
-    def of(self, page: U64Array) -> F32Array:
+    def of(self, page: U64Array) -> tuple[F32Array, float]:
         """Heat of pages, float32[n], by keys, uint64[n]; 0 of those that are not tracked.
 
-        Of a page of a 2 MiB folio it is that of the whole folio.
+        Of a page of a 2 MiB folio it is that of the whole folio. And half-lives by which heat
+        decayed, or was faded, since the table was made: what a page had at one time has halved so
+        many times at another.
         """
         pages = _array(page, np.uint64)
         heat = np.empty(len(pages), np.float32)
@@ -327,7 +320,7 @@ class HeatTable:
             lib.tierd_heat_of(
                 self._heat, _pointer("uint64_t[]", pages), len(pages), _pointer("float[]", heat)
             )
-        return heat
+            return heat, float(lib.tierd_heat_aged(self._heat))
 
     def stats(self) -> HeatStats:
         """Counters; see `HeatStats`."""

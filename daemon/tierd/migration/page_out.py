@@ -11,11 +11,11 @@ from tierd._native import ffi, lib
 def page_out(pid: int, runs: Sequence[tuple[int, int]]) -> int:
     """Page out runs [start, end) of page numbers of a process.
 
-    The kernel leaves locked pages, and those that others map as well, where they are, without
-    saying so. An agent makes the call, so that it can be given up.
+    Locked mappings are refused. Single pages that others map as well, or that are busy, stay where
+    they are, and nothing tells. An agent makes the call, so that it can be given up.
 
     Returns:
-        Bytes that were advised, or a negative errno.
+        Bytes that were advised, or a negative errno where none were.
     """
     spans = ffi.new("struct tierd_span[]", [{"start": start, "end": end} for start, end in runs])
     return int(lib.tierd_advise(pid, spans, len(runs), lib.TIERD_ADVICE_PAGE_OUT))

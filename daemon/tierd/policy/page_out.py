@@ -6,10 +6,10 @@ cost at most F / A, where F is the time of a fault. It is paged out when that is
 which follows what faults cost all programs together (Lagar-Cavilla et al., ASPLOS 2019, and Weiner
 et al., ASPLOS 2022, steer in this way). With F the same for all pages, the price is an age.
 
-Memory is visited in chunks. A page goes if it was cold at all visits of its chunk within the age,
-and the heat table kept all it learned in between. Heat tells an access from none for some
-half-lives, so that an age of more takes several visits. A chunk whose pages come back is visited
-more seldom.
+Memory is visited in chunks. A page goes if it was cold at all visits of its chunk within an age,
+and heat was known all the time. Heat tells an access from none for some half-lives, so that an age
+of more takes several visits. A chunk of which nothing goes, or whose pages come back, is left alone
+for longer between two ages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tierd.core.tuning import PAGE_OUT
 
 
 def steps(age_s: float, half_life_s: float) -> int:
-    """Visits of a chunk in an age."""
+    """Times from one visit of a chunk to the next that make up an age."""
     return max(1, math.ceil(age_s / half_life_s / PAGE_OUT.visit_half_lives))
 
 
@@ -36,7 +36,7 @@ class Age:
 
     Args:
         least_s: never less than this.
-        most_lost: share of one CPU's time that faults of all targets may cost.
+        most_lost: share of one CPU's time that faults on swapped memory may cost.
 
     Attributes:
         seconds: the age now.
@@ -72,16 +72,44 @@ class HeatAge(NamedTuple):
     aged: float
 
 
+class Seen(NamedTuple):
+    """What a visit found of a chunk's pages, bool[PAGE_OUT_PAGES] each.
+
+    Attributes:
+        cold: pages that could go, and were not accessed since the visit before.
+        present: in memory.
+        swapped: paged out, by whomever.
+    """
+
+    cold: BoolArray
+    present: BoolArray
+    swapped: BoolArray
+
+
+class Outcome(NamedTuple):
+    """What a visit comes to.
+
+    Attributes:
+        going: which pages may go now, bool[PAGE_OUT_PAGES].
+        back: pages that were in swap at the last visit and are in memory now.
+        ends: an age is over: the next one begins after `Chunk.waits` more.
+    """
+
+    going: BoolArray
+    back: int
+    ends: bool
+
+
 @dataclass(slots=True)
 class Chunk:
     """What is remembered of a chunk: bits of its pages, and when it is visited next.
 
     Attributes:
         cold: those that were cold at each of the last `visits` visits.
-        out: those that were paged out and had not come back.
+        out: those that were in swap at the last visit.
         due_ns: the next visit.
-        waits: ages between two visits.
-        dense: a bit for each block of the chunk whose pages do not compress.
+        waits: ages from the end of one to the next visit.
+        dense: a bit for each 2 MiB of the chunk whose pages do not compress.
         dense_until_ns: when that is forgotten.
         heat: of the heat table, at the last visit.
     """
@@ -99,43 +127,42 @@ class Chunk:
         """No page that was accessed since the last visit has less heat than this."""
         return float(2.0 ** max(-PAGE_OUT.most_half_lives, min(0.0, self.heat.aged - aged)))
 
-    def visit(
-        self, cold: BoolArray, present: BoolArray, heat: HeatAge, steps: int = 1
-    ) -> tuple[BoolArray, int]:
-        """Which pages may go now, bool[PAGE_OUT_PAGES], and how many came back.
+    def visit(self, seen: Seen, heat: HeatAge, steps: int) -> Outcome:
+        """Take in a visit.
 
         Args:
-            cold: pages that could go, and were not accessed since the visit before.
-            present: pages in memory.
             heat: of the table, now.
             steps: times that pages have to be cold again, an age together.
         """
         out = bits(self.out)
-        back = int(np.count_nonzero(out & present))
-        if many := back > PAGE_OUT.most_refaults * np.count_nonzero(out):
-            self.waits = min(2 * self.waits, PAGE_OUT.most_waits)
+        back = int(np.count_nonzero(out & seen.present))
+        many = bool(back > PAGE_OUT.most_refaults * np.count_nonzero(out))
+        known = (
+            heat.unknown == self.heat.unknown
+            and heat.aged - self.heat.aged <= PAGE_OUT.most_half_lives
+        )
+        going, ends = np.zeros(PAGE_OUT_PAGES, np.bool_), many
+        if many:
+            self.visits = 0
+        elif self.visits == 0 or not known:
+            self.visits, self.cold = 1, packed(seen.cold)
+        elif self.visits < steps:
+            self.visits, self.cold = self.visits + 1, packed(seen.cold & bits(self.cold))
         else:
-            self.waits = max(1, self.waits // 2)
-        self.out = packed(out & ~present)
-        going = np.zeros(PAGE_OUT_PAGES, np.bool_)
-        lasts = cold & bits(self.cold)
-        told = heat.aged - self.heat.aged <= PAGE_OUT.most_half_lives
-        if many or not told or heat.unknown != self.heat.unknown:
-            self.visits, lasts = 0, cold
-        elif self.visits >= steps:
-            self.visits, going, lasts = 0, lasts, cold
-        self.visits += 1
-        self.cold, self.heat = packed(lasts), heat
-        return going, back
+            self.visits, going, ends = 0, seen.cold & bits(self.cold), True
+        if ends:
+            self.waits = max(1, self.waits // 2) if going.any() else 2 * self.waits
+            self.waits = min(self.waits, PAGE_OUT.most_waits)
+        self.out, self.heat = packed(seen.swapped), heat
+        return Outcome(going, back, ends)
 
-    def put_off(self, going: BoolArray, now_ns: int) -> None:
-        """Not all of these can go now: they alone may at the next visit, which is soon."""
-        self.cold, self.due_ns, self.visits = packed(going), now_ns, PAGE_OUT.most_waits
+    def put_off(self, left: BoolArray, now_ns: int, steps: int) -> None:
+        """These cannot go now: they alone may at the next visit, which is soon."""
+        self.cold, self.due_ns, self.visits = packed(left), now_ns, steps
 
     def went(self, out: BoolArray) -> None:
         """These were paged out."""
         self.out = packed(bits(self.out) | out)
-        self.cold = packed(bits(self.cold) & ~out)
 
 
 @dataclass(slots=True)
@@ -147,7 +174,7 @@ class PageOutState:
         pages: 4 KiB pages by what became of them (`Visits.pages`).
         left_out: chunks that are never paged out, for there are too many.
         age_s: how long a page has to be without an access.
-        lost: share of one CPU that faults of targets cost.
+        lost: share of one CPU that faults on swapped memory cost.
         fault_s: time of a fault.
     """
 

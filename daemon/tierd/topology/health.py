@@ -79,6 +79,16 @@ class NodeHealth:
         self._symptoms: frozenset[Symptom] = frozenset()
         self._probes = 0
 
+    def add_hurried(self, probed: Probed) -> Health:
+        """The node's health with a probe that was made soon after one that stalled.
+
+        It tells of stalls alone: that the rest lasts is what tells a slow node from a load.
+        """
+        self._probes += 1
+        self._stalls(probed)
+        self._symptoms = self._symptoms - {Symptom.STALLS} | self._stalling()
+        return self._health(probed)
+
     def add(self, probed: Probed) -> frozenset[Symptom]:
         """Take in a probe; which symptoms it shows. For stalls earlier ones count as well."""
         self._probes += 1
@@ -112,7 +122,8 @@ class NodeHealth:
                 self._waiting.clear()
             return self._health(probed)
         self._shared = 0
-        self._symptoms = frozenset(each for each in Symptom if self._lasts(each))
+        lasting = (Symptom.LATENCY, Symptom.BANDWIDTH)
+        self._symptoms = frozenset(filter(self._lasts, lasting)) | self._stalling()
         if self._symptoms:
             self._waiting.clear()
         elif not odd:
@@ -130,11 +141,15 @@ class NodeHealth:
     def _lasts(self, symptom: Symptom) -> bool:
         """Whether a symptom begins, goes on, or has not been away for long enough."""
         odd = [symptom in each for _, each in self._last]
-        if symptom is Symptom.STALLS:  # judged from several probes as it is
-            return odd[-1] or (symptom in self._symptoms and self._stall_evidence > 0)
         if symptom in self._symptoms:
             return any(odd[-RECOVERY * HEALTH.slow_probes :])
         return len(odd) >= HEALTH.slow_probes and all(odd[-HEALTH.slow_probes :])
+
+    def _stalling(self) -> frozenset[Symptom]:
+        """Stalls, if there are any: they are judged from several probes as it is."""
+        goes_on = Symptom.STALLS in self._symptoms and self._stall_evidence > 0
+        sure = self._stall_evidence >= -math.log(HEALTH.stall_chance)
+        return frozenset({Symptom.STALLS} if goes_on or sure else ())
 
     def _stalls(self, probed: Probed) -> bool:
         """Whether there have been more slow accesses of late than chance brings.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import statistics
 import time
 from dataclasses import dataclass
@@ -12,15 +13,18 @@ from pathlib import Path
 from typing import Final
 
 from tierd._native import lib
-from tierd.core.linux import PAGEMAP_ENTRY_BYTES, PAGEMAP_SWAPPED
 from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tuning import PAGE_OUT
 
 SWAPS: Final = "proc/swaps"
 ZSWAP: Final = "sys/module/zswap/parameters/enabled"
 VMSTAT: Final = "proc/vmstat"
 SWAPPED_IN: Final = ("pswpin", "zswpin")
-TRIED_PAGES: Final = 64
+TRIED_PAGES: Final = 256
 """Own pages that are paged out to measure a fault."""
+READ_AHEAD_PAGES: Final = 16
+"""Twice the pages that a fault reads by default (vm.page-cluster)."""
+LEAST_FAULTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class SwapDevice:
     used_bytes: int
     priority: int
     compressed: bool
+
+    @property
+    def free_bytes(self) -> int:
+        """What may be used, so that `PAGE_OUT.kept_free` of it is left."""
+        return int(self.size_bytes * (1 - PAGE_OUT.kept_free)) - self.used_bytes
 
 
 def read_swaps(root: Path = Path("/")) -> list[SwapDevice]:
@@ -63,17 +72,24 @@ def swapped_in(root: Path = Path("/")) -> int:
 def space(compressed_only: bool, root: Path = Path("/")) -> tuple[int, str]:
     """Bytes that can be paged out, and why there are none.
 
-    With `compressed_only`, what the kernel would use next has to compress in memory: zram, or any
-    device behind zswap.
+    A part of each device is left to the kernel. With `compressed_only`, all devices that the kernel
+    would use next have to compress in memory: zram, or any device behind zswap.
     """
     devices = read_swaps(root)
-    free = [each for each in devices if each.used_bytes < each.size_bytes]
+    free = [(each, each.free_bytes) for each in devices if each.free_bytes > 0]
     if not free:
-        return 0, "there is no swap" if not devices else "swap is full"
-    if compressed_only and not (free[0].compressed or _zswap(root)):
-        return 0, f"{free[0].name} does not compress in memory, and zswap is off"
-    usable = [each for each in free if not compressed_only or _zswap(root) or each.compressed]
-    return sum(each.size_bytes - each.used_bytes for each in usable), ""
+        return 0, "there is no swap" if not devices else "swap is full, but for what is kept free"
+    if not compressed_only or _zswap(root):
+        return sum(left for _, left in free), ""
+    # The kernel takes turns among those of one priority.
+    found = 0
+    for each, left in free:
+        if each.priority != free[0][0].priority:
+            break
+        if not each.compressed:
+            return 0, f"{each.name} does not compress in memory, and zswap is off"
+        found += left
+    return found, ""
 
 
 def _zswap(root: Path) -> bool:
@@ -86,30 +102,28 @@ def _zswap(root: Path) -> bool:
 def fault_seconds() -> float | None:
     """The median time of a fault on a page that was paged out, s; None where none could be.
 
-    Own pages, half of which is random, are paged out and read again.
+    Own pages, half of which is random, are paged out, and some of them read again: so far apart
+    that the kernel's reading ahead does not bring one with another. What was still in the swap
+    cache, as its writing to a device had not ended, does not count.
     """
-    with mmap.mmap(-1, TRIED_PAGES * PAGE_SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        for page in range(TRIED_PAGES):
-            at = page * PAGE_SIZE
+    size = TRIED_PAGES * PAGE_SIZE
+    with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        for at in range(0, size, PAGE_SIZE):
             memory[at : at + PAGE_SIZE // 2] = os.urandom(PAGE_SIZE // 2)
         try:
             memory.madvise(lib.TIERD_ADVICE_PAGE_OUT)
         except OSError:
             return None
-        out = [page for page in range(TRIED_PAGES) if _swapped(memory, page)]
         took = []
-        for page in out[::2]:  # the kernel may read the next ones along with a page
-            begun = time.perf_counter_ns()
-            _ = memory[page * PAGE_SIZE]
-            took.append(time.perf_counter_ns() - begun)
-    return statistics.median(took) / 1e9 if len(took) >= TRIED_PAGES // 8 else None
+        for at in range(0, size, READ_AHEAD_PAGES * PAGE_SIZE):
+            faults, begun = _major_faults(), time.perf_counter_ns()
+            _ = memory[at]
+            spent = time.perf_counter_ns() - begun
+            if _major_faults() > faults:
+                took.append(spent)
+    return statistics.median(took) / 1e9 if len(took) >= LEAST_FAULTS else None
 
 
-def _swapped(memory: mmap.mmap, page: int) -> bool:
-    from tierd._native import ffi
-
-    first = int(ffi.cast("uintptr_t", ffi.from_buffer(memory))) // PAGE_SIZE
-    with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        pagemap.seek((first + page) * PAGEMAP_ENTRY_BYTES)
-        entry = int.from_bytes(pagemap.read(PAGEMAP_ENTRY_BYTES), "little")
-    return bool(entry & PAGEMAP_SWAPPED)
+def _major_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt

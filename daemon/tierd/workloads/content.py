@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tierd.core.errors import TargetGoneError
+from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.linux import (
     PAGEMAP_ENTRY_BYTES,
     PAGEMAP_EXCLUSIVE,
@@ -40,7 +41,8 @@ def page_states(pid: int, start: int, count: int) -> PageStates:
     """The states of `count` pages from page number `start` on, as /proc/PID/pagemap has them.
 
     Raises:
-        TargetGoneError: the process ended, or may not be looked at.
+        TargetGoneError: the process ended.
+        UnavailableError: the kernel does not let it be read.
     """
     data = _read(f"/proc/{pid}/pagemap", start * PAGEMAP_ENTRY_BYTES, count * PAGEMAP_ENTRY_BYTES)
     entries = np.zeros(count, np.uint64)
@@ -59,7 +61,8 @@ def compressed_fraction(pid: int, pages: Sequence[int]) -> float:
     Pages are read through /proc/PID/mem, and nothing of them is kept.
 
     Raises:
-        TargetGoneError: as of `page_states`.
+        TargetGoneError: the process ended.
+        UnavailableError: the kernel does not let a page be read, or it is gone.
     """
     sizes = []
     for page in pages:
@@ -76,4 +79,5 @@ def _read(path: str, at: int, length: int) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        raise TargetGoneError(f"cannot read {path}: {error.strerror}") from None
+        kind = TargetGoneError if error.errno in (errno.ENOENT, errno.ESRCH) else UnavailableError
+        raise kind(f"cannot read {path}: {error.strerror}") from None

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from desk import make_desk
 from loopbench import interrupt_at
@@ -120,14 +121,15 @@ def test_page_outs_need_a_source_that_checks_each_page(tmp_path: Path):
     bench.source.on_poll = on_poll
     bench.service.run()
     assert [each.why_not for each in told] == [
-        f"the source {bench.source.name} has not checked each page for accesses",
+        f"the source {bench.source.name} does not check each page for accesses, or not yet",
         "",
-        "the service is paused",
+        "the service moves nothing: it is paused, undoes moves, or stands down",
     ]
     known = told[1]
-    assert {each.target for each in known.targets} <= known.faults.keys()
+    assert known.started == {0: 1}
     # Three folios were evicted, and each poll lost two samples.
-    assert known.heat == (3 + 2, 2.5)
+    assert known.unknown == 3 + 2
+    assert known.heat_of(np.array([1], np.uint64))[1] == 2.5
     bench.service.work.paused = False
     assert known_of(bench.service).why_not == "there is no source of page accesses"
 

@@ -143,8 +143,8 @@ def test_a_node_that_may_have_begun_to_stall_is_measured_again_soon() -> None:
     world.slower.clear()
     world.stalls[1] = 2
     intervals = []
-    for _ in range(HEALTH.slow_probes):
-        rounds(watch, 1)
+    for number in range(HEALTH.slow_probes):
+        watch.round(hurried=number > 0)
         intervals.append(watch.interval_ns)
     assert watch.health[1].symptoms == {Symptom.STALLS}
     assert intervals == [bounds.PROBE_AGAIN_NS] * (HEALTH.slow_probes - 1) + [5 * 10**9]
@@ -158,6 +158,34 @@ def test_a_node_that_may_have_begun_to_stall_is_measured_again_soon() -> None:
     assert watch.interval_ns == bounds.PROBE_AGAIN_NS
     rounds(watch, HEALTH.slow_probes)
     assert watch.interval_ns == 5 * 10**9
+
+
+def test_a_short_load_with_a_slow_read_is_no_slow_node() -> None:
+    """Rounds that stalls hurry tell nothing of the rest."""
+    world = World()
+    watch = world.watch()
+    rounds(watch, 20)
+    world.slower[1], world.stalls[1] = (2.0, 0.5), 1
+    rounds(watch, 1)
+    world.stalls.clear()
+    for _ in range(2 * HEALTH.slow_probes):
+        watch.round(hurried=True)
+    world.slower.clear()
+    rounds(watch, 10)
+    assert watch.health[1].symptoms == frozenset()
+    assert watch.health[1].usual_latency_ns == pytest.approx(LATENCY[1], rel=0.02)
+
+
+def test_stalls_of_all_nodes_in_a_hurried_round_are_the_hosts() -> None:
+    world = World()
+    watch = world.watch()
+    rounds(watch, 20)
+    world.stalls[1] = 1
+    rounds(watch, 1)
+    world.stalls = {0: 2, 1: 2}
+    for _ in range(20):
+        watch.round(hurried=True)
+    assert not any(each.symptoms for each in watch.health.values())
 
 
 def test_nothing_is_promoted_into_a_fast_tier_that_is_no_nearer_any_more() -> None:

@@ -248,6 +248,9 @@ class HealthTuning:
 HEALTH: Final = HealthTuning()
 
 
+PAGE_OUT_EVIDENCE: Final = "trials.md, *Paging out to compressed memory*"
+
+
 @dataclass(slots=True)
 class PageOutTuning:
     """Which pages leave memory (`policy.page_out`)."""
@@ -259,12 +262,14 @@ class PageOutTuning:
         16.0,
         "count",
         "Scans in an age at least: twice those that the kernel module remembers of a page.",
+        PAGE_OUT_EVIDENCE,
     )
     most_longer: float = tuned(
         8.0,
         "ratio",
         "Times that an age takes longer, at most, with a source that counts a part of the time. "
         "What it does not see is left to what faults cost.",
+        PAGE_OUT_EVIDENCE,
     )
     most_age_factor: float = tuned(
         64.0, "ratio", "Times the configured age that the age grows to at most."
@@ -275,20 +280,23 @@ class PageOutTuning:
     most_half_lives: float = tuned(
         28.0,
         "count",
-        "Heat that decayed by more between two visits does not tell an access from none: below "
-        "2^-30 it becomes 0.",
+        "Heat that decayed by more between two visits does not tell an access from none.",
+        "daemon/native/heat.c: below 2^-30 heat becomes 0",
     )
     most_refaults: float = tuned(
-        0.05, "ratio", "A chunk is left alone longer when more of its pages came back in an age."
+        0.05, "ratio", "A chunk is left alone for longer when more of its pages came back."
     )
-    most_waits: int = tuned(64, "count", "Ages between two visits of such a chunk, at most.")
+    most_waits: int = tuned(
+        64, "count", "Ages between the end of one and the next visit of a chunk, at most."
+    )
     most_compressed: float = tuned(
         0.7, "ratio", "Pages stay whose samples keep more than this of their size."
     )
-    sampled_pages: int = tuned(2, "pages", "Pages of 2 MiB that are compressed as a sample.")
-    dense_visits: int = tuned(
-        64, "count", "Times between two visits after which a sample is taken again."
+    sampled_pages: int = tuned(
+        2, "pages", "Pages of 2 MiB that are compressed as a sample.", PAGE_OUT_EVIDENCE
     )
+    dense_ages: int = tuned(64, "count", "Ages after which such a sample is taken again.")
+    kept_free: float = tuned(0.1, "ratio", "Part of each swap device that is left to the kernel.")
 
 
 PAGE_OUT: Final = PageOutTuning()

@@ -299,7 +299,7 @@ PAGE_OUT_AGE = _gauge(
 )
 PAGE_OUT_LOST = _gauge(
     "tierd_page_out_lost_share",
-    "Share of one CPU's time that faults on swapped memory cost all targets.",
+    "Share of one CPU's time that faults on swapped memory cost.",
 )
 PAGE_OUT_FAULT = _gauge("tierd_page_out_fault_seconds", "Measured time of such a fault.")
 
