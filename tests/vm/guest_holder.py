@@ -13,6 +13,7 @@ import mmap
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import numpy as np
@@ -154,9 +155,8 @@ class Memory:
         return {"result": result}
 
 
-def serve(commands: TextIO, answers: TextIO) -> None:
+def serve(commands: TextIO, answers: TextIO, memory: Memory) -> None:
     """Answer commands until there are no more."""
-    memory = Memory()
     for line in commands:
         name, *arguments = json.loads(line)
         answers.write(json.dumps(getattr(memory, name)(*arguments)) + "\n")
@@ -171,7 +171,14 @@ class Holder:
     The child is forked, because starting an interpreter takes seconds in a guest.
     """
 
-    def __init__(self, pages: int, kind: str = "small", *, node: int | None = None) -> None:
+    def __init__(
+        self,
+        pages: int,
+        kind: str = "small",
+        *,
+        node: int | None = None,
+        memory: Callable[[], Memory] = Memory,
+    ) -> None:
         command_end, self._commands_fd = os.pipe()
         self._answers_fd, answer_end = os.pipe()
         self.pid = os.fork()
@@ -180,7 +187,7 @@ class Holder:
             os.close(self._answers_fd)
             try:
                 with os.fdopen(command_end) as commands, os.fdopen(answer_end, "w") as answers:
-                    serve(commands, answers)
+                    serve(commands, answers, memory())
             finally:
                 os._exit(0)
         os.close(command_end)

@@ -24,7 +24,14 @@ from tierd.core.process import give_up_all
 from tierd.engine.loop import Service
 from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.background import of_gpu, of_health, of_page_out, of_recorder
+from tierd.observe.metrics.background import (
+    Figures,
+    of_errors,
+    of_gpu,
+    of_health,
+    of_page_out,
+    of_recorder,
+)
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Extra
 from tierd.observe.recording.recorder import Recorder
@@ -37,8 +44,14 @@ LEAST_STUCK_S = 30.0
 """The loop counts as stuck after so many ticks' time, and no sooner than this."""
 
 
-def _health_of(watch: TierHealth) -> Extra:
-    return lambda: of_health(watch.health, watch.results.copy(), watch.probe_cpu_ns)
+def _health_of(watch: TierHealth, service: Service) -> Extra:
+    def figures() -> Figures:
+        found = of_health(watch.health, watch.results.copy(), watch.probe_cpu_ns)
+        if watch.errors is None:
+            return found
+        return {**found, **of_errors(watch.errors.totals, service.tiers.nodes)}
+
+    return figures
 
 
 class Endpoints:
@@ -71,7 +84,7 @@ class Endpoints:
             elif each.name == "page_out":
                 self._extras.append(lambda out=each: of_page_out(out.state))  # type: ignore[misc]
             elif isinstance(each, TierHealth):
-                self._extras.append(_health_of(each))
+                self._extras.append(_health_of(each, service))
         if config.control.enabled or config.metrics.enabled:
             # Nobody else can ask for what they keep; both wait for a restart when they change.
             service.observe(self.state)

@@ -59,6 +59,7 @@ def head(told: Mapping[str, Any]) -> list[str]:
         again = format_age(account["again_in_s"])
         lines.append(f"STANDS DOWN for {again}: moving does not pay (tierd resume ends it)")
     lines += map(_slow, told["slow_nodes"])
+    lines += map(_memory_error, told["memory_errors"]["errors"])
     if told["undo"]["active"]:
         lines.append(f"UNDOING, {told['undo']['pages_left']} pages are to be put back")
     ago = loop["last_tick_seconds_ago"]
@@ -114,6 +115,16 @@ def _slow(node: Mapping[str, Any]) -> str:
         f"{node['latency_ns']:.0f} ns (usually {node['usual_latency_ns']:.0f}), a stream gets "
         f"{now / 1e9:.3g} GB/s ({usual / 1e9:.3g})"
     )
+
+
+def _memory_error(error: Mapping[str, Any]) -> str:
+    where = f"node {error['node']}" if error["node"] != "unknown" else "node not known"
+    last = ", ".join(
+        f"{name.replace('_', ' ')} {printable(error[name])}"
+        for name in ("address", "device", "device_address", "detail")
+        if name in error
+    )
+    return f"ERRORS: {where}: {error['count']} {error['kind']}{f', last: {last}' * bool(last)}"
 
 
 def _scan_intervals(scan: Mapping[str, float]) -> str:

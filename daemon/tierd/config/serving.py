@@ -202,6 +202,11 @@ class TierHealthConfig:
         "0.1%",
         "Share of one CPU that measuring may use; where it takes more, the interval is longer.",
     )
+    errors: bool = option(
+        FLAG,
+        True,
+        "Report memory errors that the kernel tells of: failed pages, CXL devices, EDAC.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

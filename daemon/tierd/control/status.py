@@ -19,6 +19,7 @@ from tierd.observe.metrics.background import cost_of
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Labels
 from tierd.policy.page_out import PageOutState
+from tierd.topology.errors import described
 from tierd.workloads.target import Target
 
 LOOKED_AT: Final = 4096
@@ -79,6 +80,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         "slow_nodes": _slow_nodes(service),
         "page_out": _page_out(service),
         "probe_cpu_ns": _probe_cpu(service),
+        "memory_errors": _memory_errors(service),
         "undo": service.work.undo.as_json(),
         "config": {
             "files": list(config.files),
@@ -186,6 +188,24 @@ def _probe_cpu(service: Service) -> dict[str, Any]:
         if isinstance(watch, TierHealth)
         for node, times in sorted(watch.probe_cpu_ns.items())
     }
+
+
+def _memory_errors(service: Service) -> dict[str, Any]:
+    """By node and kind, with the last report of each; no more where they are not read."""
+    for watch in service.background:
+        if isinstance(watch, TierHealth) and watch.errors is not None:
+            told = watch.errors.totals
+            return {
+                "errors": [
+                    {**described(told.latest[place]), "count": count}
+                    for place, count in told.counts.items()
+                ],
+                "events": sorted(watch.errors.events),
+                "lost": told.lost,
+                "malformed": told.malformed,
+                "not_logged": told.not_logged,
+            }
+    return {"errors": []}
 
 
 def _groups(values: Table) -> list[dict[str, Any]]:

@@ -56,6 +56,15 @@ PAGE_OUT_PAGES: Final = 4096
 """4 KiB pages that page-outs visit together: a chunk, 16 MiB."""
 PAGE_OUT_CHUNKS: Final = 1 << 16
 """Chunks of 16 MiB that page-outs remember, a TiB, at up to 2 KiB each."""
+ERROR_TRACE_KIB: Final = 64
+"""Size of the trace buffer for memory errors on each CPU: some 250 event records of CXL devices."""
+ERROR_ADDRESSES: Final = 4096
+"""Poisoned addresses of devices that are remembered, so that a second listing counts none anew."""
+ERROR_CONTROLLERS: Final = 256
+"""Memory controllers of which EDAC is asked; the largest hosts have some dozens."""
+ERROR_LOG_NS: Final = 60 * 10**9
+ERROR_LOG_LINES: Final = 10
+"""In so long, so many memory errors are logged; the others are counted."""
 CPU_CREDIT_NS: Final = 10 * 10**9
 """CPU time left over by the loop or the mover in this time may be spent."""
 RING_FILL_FRACTION: Final = 0.25

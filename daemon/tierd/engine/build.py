@@ -44,6 +44,7 @@ from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.selection import SourceSelector, make_source
 from tierd.sources.uncore import Uncore
+from tierd.topology.errors import MemoryErrors
 from tierd.topology.node_meminfo import read_usage
 from tierd.topology.probe import probe
 from tierd.workloads.bounded_reads import BoundedReads
@@ -183,6 +184,12 @@ def tier_reader(config: Config) -> Callable[[], TierMap]:
     return lambda: topology.read(overrides=config.topology)
 
 
+def make_tier_health(config: Config) -> TierHealth:
+    """The watch over tiers, not started."""
+    errors = MemoryErrors() if config.tier_health.errors else None
+    return TierHealth(config.tier_health, lambda tiers: read_usage(tiers.nodes), errors=errors)
+
+
 def build(
     config: Config,
     *,
@@ -199,7 +206,7 @@ def build(
         background.append(interleave)
         own.append(interleave)
     background += [] if dry_run else make_page_out(config)
-    health = TierHealth(config.tier_health, lambda tiers: read_usage(tiers.nodes))
+    health = make_tier_health(config)
     if config.tier_health.enabled:
         background.append(health)
     reader = health.over(tier_reader)

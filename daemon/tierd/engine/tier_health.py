@@ -2,7 +2,8 @@
 """`TierHealth`: probes the nodes from time to time, and has slow ones be seen as they are.
 
 A thread of its own measures each node (`topology.probe`), and `topology.health` judges. While a
-node is slow, its tier's latency and bandwidth are multiplied by its slowdown.
+node is slow, its tier's latency and bandwidth are multiplied by its slowdown. The same thread reads
+memory errors (`topology.errors`), which decide nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from tierd._native import lib
 from tierd.config.model import Config
@@ -28,6 +30,7 @@ from tierd.core.quantiles import Quantiles
 from tierd.core.tiermap import MemoryNode, NodeUsage, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import HEALTH
 from tierd.policy.cost import CostPolicy
+from tierd.topology.errors import MemoryErrors
 from tierd.topology.health import RECOVERY, Health, NodeHealth, Symptom
 from tierd.topology.probe import Probed, can_hold, probe_node
 
@@ -43,6 +46,7 @@ class TierHealth:
 
     Args:
         read_usage: how full nodes are.
+        errors: what the kernel tells of memory errors; None: they are not read.
 
     Attributes:
         tiers: returns the host's tiers as they are now; set before `start`.
@@ -62,6 +66,7 @@ class TierHealth:
         read_usage: Callable[[TierMap], Mapping[int, NodeUsage]],
         *,
         probe: Callable[[MemoryNode, TierMap], Probed | int] = probe_node,
+        errors: MemoryErrors | None = None,
     ) -> None:
         self._config = config
         self._read_usage = read_usage
@@ -77,6 +82,7 @@ class TierHealth:
         self.health: Mapping[int, Health] = {}
         self.results: dict[tuple[int, str], int] = {}
         self.probe_cpu_ns: Mapping[int, Quantiles] = {}
+        self.errors = errors
 
     def start(self) -> None:
         """Begin to probe."""
@@ -94,13 +100,18 @@ class TierHealth:
         spent = lib.tierd_thread_cpu_ns
         budget = CpuBudget(time.monotonic_ns(), spent(), bounds.PROBE_CREDIT_NS, full=True)
         pause_s = 0.0
+        polls = (self.errors.poll,) if self.errors else ()
         while not self._ends.wait(pause_s):
-            try:
-                self.round(hurried=0 < pause_s * 1e9 < self._config.interval_ns)
-            except Exception:
-                log.exception(logfmt(event="tier_health_failed"))
+            hurried = 0 < pause_s * 1e9 < self._config.interval_ns
+            for step in (*polls, partial(self.round, hurried=hurried)):
+                try:
+                    step()
+                except Exception:
+                    log.exception(logfmt(event="tier_health_failed"))
             wait_ns = budget.wait_ns(time.monotonic_ns(), spent(), self._config.cpu_limit)
             pause_s = max(self.interval_ns, wait_ns) / 1e9
+        if self.errors is not None:
+            self.errors.close()
 
     @property
     def interval_ns(self) -> int:

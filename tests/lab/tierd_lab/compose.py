@@ -154,7 +154,8 @@ def compose(boot: Boot) -> list[str]:
     archive = boot.folder / "initramfs"
     with archive.open("ab") as file:
         file.write(initramfs.root_cache_archive(archive.stat().st_size))
-    return [*finish(shlex.split(lines[0]), boot), *files.options(files.disk())]
+    # The machine's own devices last: one that brings a bus would have later ones put on it.
+    return finish([*shlex.split(lines[0]), *files.options(files.disk())], boot)
 
 
 def finish(composed: list[str], boot: Boot) -> list[str]:

@@ -21,6 +21,7 @@ from tierd.engine.page_out import PageOut
 from tierd.engine.page_out_known import known_of
 from tierd.engine.tier_health import TierHealth
 from tierd.policy.page_out import PageOutState
+from tierd.topology.errors import ErrorReport, ErrorTotals, Kind, MemoryErrors
 from tierd.topology.health import Health, Symptom
 from tierd.topology.probe import Probed
 
@@ -58,6 +59,7 @@ def test_the_exposure_of_looks_is_told(tmp_path: Path, sampling_interval_s: floa
 
 def test_one_tier_alone_is_told(tmp_path: Path):
     told = told_of(tmp_path, None)
+    assert told["memory_errors"] == {"errors": []}
     assert "WAITS" not in "\n".join(head(told))
     assert "WAITS: all memory is one tier" in "\n".join(head({**told, "tiers": told["tiers"][:1]}))
 
@@ -85,6 +87,27 @@ def test_a_slow_node_is_told(tmp_path: Path):
         "SLOW: node 1 (latency, stalls): a read takes 871 ns (usually 430), "
         "a stream gets 7 GB/s (8)"
     ) in head(told)
+
+
+def test_memory_errors_are_told_by_status(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    errors = MemoryErrors(tmp_path)
+    watch = TierHealth(TierHealthConfig(enabled=True), lambda tiers: {}, errors=errors)
+    poison = ErrorReport(Kind.POISON, 0x150001000, "mem0", 0x1000, "Internal", node=1)
+    replaced = ErrorReport(Kind.SOFT_OFFLINE)
+    latest = {(1, poison.kind): poison, (None, replaced.kind): replaced}
+    errors.totals = ErrorTotals(dict(zip(latest, (3, 1), strict=True)), latest, lost=2)
+    bench.service.background = (watch,)
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    told = {**status(bench.service, desk.state, hottest=False), "paused": None}
+    assert told["memory_errors"]["lost"] == 2
+    lines = head(told)
+    assert (
+        "ERRORS: node 1: 3 poison, last: address 0x150001000, device mem0, "
+        "device address 0x1000, detail Internal"
+    ) in lines
+    assert "ERRORS: node not known: 1 soft_offline" in lines
 
 
 def test_page_outs_are_told_and_what_stands_against_them(tmp_path: Path):

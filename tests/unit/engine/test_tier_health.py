@@ -24,10 +24,12 @@ from tierd.core.tiermap import (
     TierMap,
 )
 from tierd.core.tuning import HEALTH
+from tierd.engine.build import make_tier_health
 from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import of_health
 from tierd.policy.rule import least_rate
+from tierd.topology.errors import MemoryErrors
 from tierd.topology.health import RECOVERY, Symptom
 from tierd.topology.probe import FREE, Probed
 from tierd.topology.reader import rank_tiers
@@ -383,6 +385,38 @@ def test_a_failure_of_one_round_does_not_end_the_watch(caplog: pytest.LogCapture
         threading.Event().wait(0.01)
     watch.close()
     assert "event=tier_health_failed" in caplog.text
+
+
+def test_errors_are_read_beside_measurements_of_which_each_may_fail() -> None:
+    polled, closed = threading.Event(), threading.Event()
+
+    class Errors(MemoryErrors):
+        def poll(self) -> None:
+            if world.probed > 2:
+                polled.set()
+            raise OSError("gone")
+
+        def close(self) -> None:
+            closed.set()
+
+    world = World()
+    watch = TierHealth(
+        TierHealthConfig(enabled=True, interval_ns=1, cpu_limit=1.0),
+        lambda tiers: {n: NodeUsage(GIB, GIB, 0) for n in tiers.nodes},
+        probe=world.probe,
+        errors=Errors(),
+    )
+    watch.tiers = host
+    watch.start()
+    assert polled.wait(60)
+    assert not closed.is_set()
+    watch.close()
+    assert closed.is_set()
+
+
+def test_errors_are_read_unless_that_is_turned_off() -> None:
+    assert make_tier_health(loads("")).errors is not None
+    assert make_tier_health(loads("[tier_health]\nerrors = false")).errors is None
 
 
 def test_it_is_off_unless_asked_for() -> None:

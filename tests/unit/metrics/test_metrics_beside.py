@@ -7,10 +7,11 @@ import numpy as np
 from prometheus_client import generate_latest
 
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.background import of_gpu, of_recorder
+from tierd.observe.metrics.background import of_errors, of_gpu, of_recorder
 from tierd.observe.metrics.server import make_registry
 from tierd.observe.metrics.values import Values
 from tierd.observe.recording.recorder import RecorderStats
+from tierd.topology.errors import ErrorTotals, Kind
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
 from tierd_gpu.metrics import Sample, samples
@@ -26,6 +27,16 @@ def test_a_recording_tells_its_size_and_what_it_lacks() -> None:
         f.RECORDING_DROPPED: {(): 2.0},
     }
     assert of_recorder(RecorderStats(7, 900, 2, "full"))[f.RECORDING] == {(): 0.0}
+
+
+def test_memory_errors_begin_with_zero_for_each_node_and_kind() -> None:
+    """An increase from nothing to 1 would be none to Prometheus."""
+    told = of_errors(ErrorTotals({(7, Kind.POISON): 2}, lost=3), [0, 1])
+    errors = told[f.MEMORY_ERRORS]
+    assert errors.pop(("7", "poison")) == 2.0
+    assert set(errors) == {(node, kind) for node in ("0", "1", "unknown") for kind in Kind}
+    assert set(errors.values()) == {0.0}
+    assert told[f.MEMORY_ERROR_EVENTS]["lost",] == 3.0
 
 
 def test_the_harvesters_figures_have_a_bounded_number_of_families() -> None:

@@ -20,6 +20,7 @@ from tierd.doctor.findings import Finding, Group, all_probes
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.values import Labels, Values, summary_of
 from tierd.policy.cost import CostPolicyState
+from tierd.topology.errors import ErrorTotals, Kind
 from tierd.topology.health import Health, Symptom
 
 if TYPE_CHECKING:
@@ -95,6 +96,23 @@ def of_page_out(state: PageOutState) -> Figures:
         f.PAGE_OUT_AGE: {(): state.age_s},
         f.PAGE_OUT_LOST: {(): state.lost},
         f.PAGE_OUT_FAULT: {(): state.fault_s},
+    }
+
+
+def of_errors(told: ErrorTotals, nodes: Iterable[int]) -> Figures:
+    """Memory errors of these nodes and of unknown ones; 0 where there are none, to be compared."""
+    places = {(node, kind): 0.0 for node in (None, *nodes) for kind in Kind}
+    places |= {place: float(count) for place, count in told.counts.items()}
+    return {
+        f.MEMORY_ERRORS: {
+            ("unknown" if node is None else str(node), str(kind)): count
+            for (node, kind), count in places.items()
+        },
+        f.MEMORY_ERROR_EVENTS: {
+            ("lost",): float(told.lost),
+            ("malformed",): float(told.malformed),
+            ("not_logged",): float(told.not_logged),
+        },
     }
 
 

@@ -303,6 +303,15 @@ PAGE_OUT_LOST = _gauge(
 )
 PAGE_OUT_FAULT = _gauge("tierd_page_out_fault_seconds", "Measured time of such a fault.")
 
+MEMORY_ERRORS = _counter(
+    "tierd_memory_errors_total", "Memory errors that the kernel told of.", "node", "kind"
+)
+MEMORY_ERROR_EVENTS = _counter(
+    "tierd_memory_error_reports_total",
+    "Reports of memory errors that were lost, malformed or not logged.",
+    "result",
+)
+
 RECORDING = _gauge("tierd_recording_active", "1 while ticks are recorded.")
 RECORDED_TICKS = _counter("tierd_recorded_ticks_total", "Ticks in the recording.")
 RECORDED_BYTES = _counter("tierd_recorded_bytes_total", "Bytes of the recording.")
