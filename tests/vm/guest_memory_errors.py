@@ -42,7 +42,7 @@ POISONED, REPLACED = 1000, 3000
 """Among the hot pages: one that fails, and one that the kernel replaces in time."""
 MADV_HWPOISON, MADV_SOFT_OFFLINE = 100, 101
 SOCKET = Path("/run/tierd/control.sock")
-DEADLINE_S = 300
+DEADLINE_S, ANSWER_S = 300, 120.0
 CONFIG = """
 [targets]
 match = {{ pid = {pid} }}
@@ -147,7 +147,7 @@ def by_hand() -> dict[str, Any]:
 
 def ask(request: str, **fields: Any) -> Any:
     """The service's answer."""
-    with Client(SOCKET) as client:
+    with Client(SOCKET, ANSWER_S) as client:
         return client.ask(request, **fields)
 
 

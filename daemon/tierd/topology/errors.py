@@ -161,7 +161,7 @@ class MemoryErrors:
         self._poison: dict[tuple[str, int], None] = {}
         self._edac: dict[tuple[str, Kind], int] = {}
         self._corrupted = -1
-        self._unexplained = 0
+        self._owed = 0
         self._window_ns = -bounds.ERROR_LOG_NS
         self._lines = 0
         self.totals = ErrorTotals()
@@ -180,7 +180,7 @@ class MemoryErrors:
         lines = text.decode("ascii", "replace").splitlines()
         known = [each for line in lines if (each := parse(line)) is not None]
         reports = [each for each in known if self._is_new(each)]
-        failures = sum(each.kind is Kind.MEMORY_FAILURE for each in known)
+        failures = sum(_takes_a_page(each) for each in known)
         reports += self._soft_offlined(corrupted, failures)
         reports += self._counted_by_edac()
         frames = node_frames(self._root) if any(r.address is not None for r in reports) else []
@@ -240,16 +240,16 @@ class MemoryErrors:
     def _soft_offlined(self, corrupted: int, failures: int) -> Iterator[ErrorReport]:
         """Pages that were taken away without a memory failure.
 
-        A failure is traced a moment before it is counted, so that it may be too many for a while.
+        A failure is traced a moment before it is counted, so that one may be owed to the next call.
         """
         before, self._corrupted = self._corrupted, corrupted
+        owed, self._owed = self._owed, 0
         if min(before, corrupted) < 0 or corrupted < before:
-            self._unexplained = 0  # memory was removed, or a test took poison back
-            return
-        self._unexplained += corrupted - before - failures
-        if self._unexplained > 0:
-            yield ErrorReport(Kind.SOFT_OFFLINE, count=self._unexplained)
-            self._unexplained = 0
+            return  # memory was removed, or a test took poison back
+        others = corrupted - before - failures - owed
+        self._owed = min(failures, max(0, -others))
+        if others > 0:
+            yield ErrorReport(Kind.SOFT_OFFLINE, count=others)
 
     def _counted_by_edac(self) -> Iterator[ErrorReport]:
         """What memory controllers counted since the last call."""
@@ -292,6 +292,11 @@ def described(report: ErrorReport) -> dict[str, object]:
         if value := getattr(report, name):
             fields[name] = value
     return {**fields, "count": report.count}
+
+
+def _takes_a_page(report: ErrorReport) -> bool:
+    """Whether the kernel counts a page as taken away (mm/memory-failure.c, action_result)."""
+    return report.kind is Kind.MEMORY_FAILURE and not report.detail.startswith("already poisoned")
 
 
 def _node(frames: list[tuple[int, int, int]], address: int | None) -> int | None:

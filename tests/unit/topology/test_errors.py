@@ -185,11 +185,16 @@ def test_pages_taken_away_without_a_failure_were_offlined(host: Host) -> None:
     host.errors.poll()
     host.corrupted(4)
     assert host.polled() == {(None, "soft_offline"): 2, (0, "memory_failure"): 2}
+    # A page that fails again is not taken away again, and hides no other.
+    host.traced(at(FAILURE, 0).replace("dirty LRU page", "already poisoned"))
+    host.errors.poll()
+    host.corrupted(5)
+    assert host.polled() == {(None, "soft_offline"): 3, (0, "memory_failure"): 3}
     # Memory was removed.
     host.corrupted(1)
     host.errors.poll()
     host.corrupted(2)
-    assert host.polled() == {(None, "soft_offline"): 3, (0, "memory_failure"): 2}
+    assert host.polled() == {(None, "soft_offline"): 4, (0, "memory_failure"): 3}
 
 
 def test_a_host_that_does_not_tell_reports_nothing(tmp_path: Path) -> None:
