@@ -96,12 +96,15 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tierd", required=True)
     args = parser.parse_args()
+    Path("/proc/sys/kernel/numa_balancing").write_text("0")
     first = bring_up()
     config = Path(tempfile.mkdtemp()) / "tierd.toml"
     command = [args.tierd, "run", "--config", str(config)]
     with contextlib.ExitStack() as stack:
-        holder = stack.enter_context(Holder(PAGES, node=NODE, memory=Failing))
-        holder.ask("unbind")
+        holder = stack.enter_context(Holder(PAGES, memory=Failing))
+        # Moved there: with a policy the interpreter's own memory would be there as well.
+        page, mover, pids = keys(holder.vpn, PAGES), Machine.mover(), {TARGET: holder.pid}
+        found: dict[str, Any] = {"there": fates(mover.execute(plan(page, NODE), pids))}
         config.write_text(CONFIG.format(pid=holder.pid))
         service = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
         address = int(holder.ask("address", POISONED)["address"], 16)
@@ -110,7 +113,7 @@ def main() -> int:
         print(json.dumps({"event": "ready", "dpa": address - first}), flush=True)
         wait(service, GO.exists)
         write(DEVICES / "mem0/trigger_poison_list", 1)
-        found: dict[str, Any] = {"address": f"{address:#x}"}
+        found["address"] = f"{address:#x}"
         kinds = {"poison", "media_uncorrected"}
         found["reported"] = wait(service, lambda: kinds <= errors().keys())
         found["errors"] = errors()
@@ -118,8 +121,7 @@ def main() -> int:
         write(offline, found["errors"]["poison"]["address"])
         found["failure_reported"] = wait(service, lambda: "memory_failure" in errors())
         found["failure"] = errors()["memory_failure"]
-        moves = plan(keys(holder.vpn, PAGES), NEAR, source=NODE)
-        found["fates"] = fates(Machine.mover().execute(moves, {TARGET: holder.pid}))
+        found["fates"] = fates(mover.execute(plan(page, NEAR, source=NODE), pids))
         found["poisoned"] = int(nodes(holder)[POISONED])
         holder.ask("leave", POISONED)
         found["verified"] = holder.ask("verify")

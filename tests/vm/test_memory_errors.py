@@ -114,6 +114,7 @@ def test_poison_in_a_cxl_device_is_told_of_with_its_node(tmp_path: Path) -> None
     assert result.status == 0, result.stdout[-3000:]
     told = json.loads(result.stdout.splitlines()[-1])
     print(json.dumps(told, indent=1))
+    assert told["there"] == {"MOVED": 16}
     assert told["reported"] and told["failure_reported"]
     for kind in ("poison", "media_uncorrected"):
         error = told["errors"][kind]

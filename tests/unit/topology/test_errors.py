@@ -190,11 +190,17 @@ def test_pages_taken_away_without_a_failure_were_offlined(host: Host) -> None:
     host.errors.poll()
     host.corrupted(5)
     assert host.polled() == {(None, "soft_offline"): 3, (0, "memory_failure"): 3}
+    # One that is not counted by the next call never is.
+    host.traced(at(FAILURE, 0))
+    host.errors.poll()
+    host.errors.poll()
+    host.corrupted(6)
+    assert host.polled() == {(None, "soft_offline"): 4, (0, "memory_failure"): 4}
     # Memory was removed.
     host.corrupted(1)
     host.errors.poll()
     host.corrupted(2)
-    assert host.polled() == {(None, "soft_offline"): 4, (0, "memory_failure"): 3}
+    assert host.polled() == {(None, "soft_offline"): 5, (0, "memory_failure"): 4}
 
 
 def test_a_host_that_does_not_tell_reports_nothing(tmp_path: Path) -> None:
