@@ -13,6 +13,7 @@ the host busy while it idles.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kernels import OLD, ON_EACH_KERNEL
 
-from tierd_lab import Guest
+from tierd_lab import Guest, Machine
 from tierd_lab.process import qemu_children
 from tierd_lab.session import GuestError
 
@@ -61,7 +62,7 @@ def guests_end(request: pytest.FixtureRequest, guests: dict[str, Guest]) -> Iter
             guests.pop(machine).close()
 
 
-def boot(machine: str) -> Guest:
+def boot(machine: Machine | str) -> Guest:
     """A booted guest; a second try if QEMU itself died, and no guest, before there was one.
 
     (QEMU 10.0.2 with several processors emulated: `iotlb_to_section: Assertion ... failed`, met
@@ -72,8 +73,15 @@ def boot(machine: str) -> Guest:
     except GuestError as error:
         if ABORTED not in str(error):
             raise
-        print(f"{machine}: {error}: booted once more", file=sys.stderr)
+        print(f"{error}: booted once more", file=sys.stderr)
     return Guest(machine).boot()
+
+
+@pytest.fixture
+def own_vm() -> Iterator[Callable[[Machine], Guest]]:
+    """A function from a machine of the test's own to its booted guest."""
+    with contextlib.ExitStack() as stack:
+        yield lambda machine: stack.enter_context(contextlib.closing(boot(machine)))
 
 
 @pytest.fixture(scope="session")

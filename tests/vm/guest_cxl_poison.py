@@ -107,6 +107,7 @@ def main() -> int:
         found: dict[str, Any] = {"there": fates(mover.execute(plan(page, NODE), pids))}
         config.write_text(CONFIG.format(pid=holder.pid))
         service = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        stack.callback(service.kill)
         address = int(holder.ask("address", POISONED)["address"], 16)
         wait(service, SOCKET.exists)
         wait(service, lambda: ask("status")["memory_errors"]["events"])

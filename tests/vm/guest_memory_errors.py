@@ -11,6 +11,7 @@ all that it does where memory fails, and nobody reads the page.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import itertools
 import json
@@ -175,7 +176,12 @@ def beside_the_service(args: argparse.Namespace) -> dict[str, Any]:
         config.write_text(CONFIG.format(pid=holder.pid) + EMULATED)
         log = (folder / "log").open("w+")
         command = [args.tierd, "run", "--config", str(config), "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as service:
+        with contextlib.ExitStack() as stack:
+            stack.callback(lambda: print(Path(log.name).read_text()[-6000:], file=sys.stderr))
+            service = stack.enter_context(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            )
+            stack.callback(service.kill)
             found: dict[str, Any] = {"started": wait(service, SOCKET.exists)}
             # Nothing moves while the pages are made to fail: each is where it was looked up.
             ask("pause", reason="a page is about to fail")
@@ -211,7 +217,6 @@ def beside_the_service(args: argparse.Namespace) -> dict[str, Any]:
     found["log"] = [line for line in lines if "event=memory_error" in line]
     found["alarming"] = [line for line in lines if "Traceback" in line or "_failed" in line]
     found["instance_left"] = Path("/sys/kernel/tracing/instances/tierd-errors").exists()
-    print(*lines[-40:], sep="\n", file=sys.stderr)
     return found
 
 

@@ -19,7 +19,7 @@ from tierd.observe.metrics.background import cost_of
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Labels
 from tierd.policy.page_out import PageOutState
-from tierd.topology.errors import described
+from tierd.topology.error_report import described
 from tierd.workloads.target import Target
 
 LOOKED_AT: Final = 4096

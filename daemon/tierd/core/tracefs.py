@@ -99,7 +99,8 @@ class TraceInstance:
         text = b"".join(parts)
         cut = text.rfind(b"\n") + 1
         self._tail = text[cut:]
-        overrun = self._count_overrun()
+        # What was overwritten gave way to something that is read now: else no file need be read.
+        overrun = self._count_overrun() if len(parts) > 1 else self._overrun
         lost, self._overrun = overrun - self._overrun, overrun
         return text[:cut], max(0, lost)
 

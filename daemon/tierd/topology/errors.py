@@ -15,12 +15,11 @@ An address becomes a node by the memory block that it is in. Nothing here reads 
 
 from __future__ import annotations
 
-import enum
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +28,7 @@ from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tracefs import TraceInstance
+from tierd.topology.error_report import ErrorReport, ErrorTotals, Kind, described, parse
 from tierd.topology.node_meminfo import node_frames
 
 log = logging.getLogger(__name__)
@@ -41,103 +41,9 @@ EVENTS: Final = (
     "cxl/cxl_dram",
 )
 EDAC: Final = "sys/devices/system/edac/mc"
-# With the fields before the event's name: a command's name, at most 15 bytes, cannot be like it.
-_LINE: Final = re.compile(r"\[\d+\] \S+ +[\d.]+: (\w+): (.*)")
-_FAILURE: Final = re.compile(r"pfn (?:0x)?([0-9a-f]+): recovery action for (.*): (\w+)")
-_FIELD: Final = re.compile(r"(\w+)=('[^']*'|\S+)")
 _CORRUPTED: Final = re.compile(r"^HardwareCorrupted: +(\d+) kB$", re.MULTILINE)
 LOST_LINE: Final = b" EVENTS]\n"
 """The end of a line that says how many were lost, which `TraceInstance` counts."""
-_NO_ADDRESS: Final = (1 << 64) - 1
-"""The host's address of what no region maps (drivers/cxl/core/trace.h, ULLONG_MAX)."""
-
-
-class Kind(enum.StrEnum):
-    """What happened; see above."""
-
-    MEMORY_FAILURE = "memory_failure"
-    SOFT_OFFLINE = "soft_offline"
-    POISON = "poison"
-    MEDIA_CORRECTED = "media_corrected"
-    MEDIA_UNCORRECTED = "media_uncorrected"
-    CORRECTED = "corrected"
-    UNCORRECTED = "uncorrected"
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorReport:
-    """An error, or several of a kind that were told of together.
-
-    Attributes:
-        address: the host's physical address in bytes; None where nobody tells.
-        device: "mem0", a CXL device, or "mc0", a memory controller; "" for neither.
-        device_address: in the device, bytes; None where there is none.
-        detail: what the kernel did, or what the device says of it.
-        node: that the address is in; None where that is not known.
-    """
-
-    kind: Kind
-    address: int | None = None
-    device: str = ""
-    device_address: int | None = None
-    detail: str = ""
-    count: int = 1
-    node: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorTotals:
-    """What was told of since the start.
-
-    Attributes:
-        counts: errors by node (None: not known) and kind.
-        latest: the last report of each of these.
-        lost: events that the kernel overwrote before they were read.
-        malformed: lines that are no event that is known.
-        not_logged: reports that were left out of the log.
-    """
-
-    counts: Mapping[tuple[int | None, Kind], int] = field(default_factory=dict)
-    latest: Mapping[tuple[int | None, Kind], ErrorReport] = field(default_factory=dict)
-    lost: int = 0
-    malformed: int = 0
-    not_logged: int = 0
-
-
-def parse(line: str) -> ErrorReport | None:
-    """The report in a line of trace text; None if there is none.
-
-    Poison that was cleared is a report of no errors (`count` is 0).
-    """
-    found = _LINE.search(line)
-    if found is None:
-        return None
-    event, text = found[1], found[2]
-    if event == "memory_failure_event":
-        failure = _FAILURE.search(text)
-        if failure is None:
-            return None
-        address = int(failure[1], 16) * PAGE_SIZE
-        return ErrorReport(
-            Kind.MEMORY_FAILURE, address, detail=f"{failure[2]}: {failure[3]}".lower()
-        )
-    fields = {name: value.strip("'") for name, value in _FIELD.findall(text)}
-    try:
-        device, device_address = fields["memdev"], int(fields["dpa"], 16)
-        address = int(fields.get("hpa", "ffffffffffffffff"), 16)
-    except (KeyError, ValueError):
-        return None
-    if event == "cxl_poison":
-        kind, detail = Kind.POISON, fields.get("source", "")
-        count = int(fields.get("trace_type") != "Clear")
-    elif event in ("cxl_general_media", "cxl_dram"):
-        detail, count = fields.get("descriptor", ""), 1
-        uncorrected = "UNCORRECTABLE" in detail
-        kind = Kind.MEDIA_UNCORRECTED if uncorrected else Kind.MEDIA_CORRECTED
-    else:
-        return None
-    known = None if address == _NO_ADDRESS else address
-    return ErrorReport(kind, known, device, device_address, detail, count)
 
 
 class MemoryErrors:
@@ -277,21 +183,6 @@ class MemoryErrors:
         if left_out:
             log.warning(logfmt(event="memory_errors_not_logged", reports=left_out))
         return left_out
-
-
-def described(report: ErrorReport) -> dict[str, object]:
-    """A report's fields for a line of the log or for JSON, without those that nobody told."""
-    fields: dict[str, object] = {
-        "node": "unknown" if report.node is None else report.node,
-        "kind": str(report.kind),
-    }
-    for name in ("address", "device_address"):
-        if (value := getattr(report, name)) is not None:
-            fields[name] = f"{value:#x}"
-    for name in ("device", "detail"):
-        if value := getattr(report, name):
-            fields[name] = value
-    return {**fields, "count": report.count}
 
 
 def _takes_a_page(report: ErrorReport) -> bool:

@@ -21,7 +21,8 @@ from tierd.engine.page_out import PageOut
 from tierd.engine.page_out_known import known_of
 from tierd.engine.tier_health import TierHealth
 from tierd.policy.page_out import PageOutState
-from tierd.topology.errors import ErrorReport, ErrorTotals, Kind, MemoryErrors
+from tierd.topology.error_report import ErrorReport, ErrorTotals, Kind
+from tierd.topology.errors import MemoryErrors
 from tierd.topology.health import Health, Symptom
 from tierd.topology.probe import Probed
 

@@ -11,7 +11,7 @@ from tierd.observe.metrics.background import of_errors, of_gpu, of_recorder
 from tierd.observe.metrics.server import make_registry
 from tierd.observe.metrics.values import Values
 from tierd.observe.recording.recorder import RecorderStats
-from tierd.topology.errors import ErrorTotals, Kind
+from tierd.topology.error_report import ErrorTotals, Kind
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
 from tierd_gpu.metrics import Sample, samples

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd.core import bounds
-from tierd.topology.errors import EVENTS, INSTANCE, ErrorReport, Kind, MemoryErrors, parse
+from tierd.topology.error_report import ErrorReport, Kind, parse
+from tierd.topology.errors import EVENTS, INSTANCE, MemoryErrors
 
 LINES = (Path(__file__).parents[2] / "fixtures/trace/memory-errors.txt").read_text().splitlines()
 """Of Linux 6.12 in lab machines: tests/vm/test_memory_errors.py makes such events."""
@@ -133,10 +134,10 @@ def test_malformed_lines_are_counted_and_stop_nothing(host: Host) -> None:
 
 
 def test_overwritten_events_are_counted_as_lost(host: Host) -> None:
-    host.overrun(5)
-    host.errors.poll()
-    host.overrun(12)
-    host.errors.poll()
+    for overrun in (5, 12):
+        host.overrun(overrun)
+        host.traced(MEDIA)
+        host.errors.poll()
     assert host.errors.totals.lost == 12
 
 

@@ -20,7 +20,7 @@ from tierd.doctor.findings import Finding, Group, all_probes
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.values import Labels, Values, summary_of
 from tierd.policy.cost import CostPolicyState
-from tierd.topology.errors import ErrorTotals, Kind
+from tierd.topology.error_report import ErrorTotals, Kind
 from tierd.topology.health import Health, Symptom
 
 if TYPE_CHECKING:
