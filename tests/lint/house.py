@@ -21,8 +21,8 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 43849,
-    "python_modules": 230,
+    "python_lines": 44346,
+    "python_modules": 233,
     "native_lines": 7728,
     "loose_constants": 0,
     "private_words": 0,
