@@ -7,12 +7,16 @@
  * TIERD_PROBE_STEPS, so that a few slow accesses are told from many. What is read is flushed from
  * the caches before. Where a CPU cannot be asked to flush, the stream through the second half
  * has pushed the chase's lines out of caches that are not larger.
+ *
+ * The buffer is kept, and locked, from one measurement to the next: to have the kernel clear and
+ * free it takes longer than what is measured.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -24,6 +28,15 @@ enum { PARTS = 16, POLICY_BIND = 2, NODE_BITS = 1024, WORD = 64 };
 
 /* A cache line; its first word is the line that a chase reads next. */
 typedef uint64_t line[8];
+
+struct tierd_probe {
+	line *memory;
+	size_t bytes;
+	size_t lines;
+	size_t blocks;
+	/* Lines from one that is chased to the next. */
+	size_t stride;
+};
 
 static void flush(const line *memory, size_t lines, size_t stride)
 {
@@ -121,44 +134,62 @@ static double stream(const volatile line *memory, size_t lines)
 	return (double)(whole * part * sizeof(line)) * 1e9 / (double)total;
 }
 
-/* 0, or -EAGAIN where too much of what was timed was interrupted. */
-static int measure(line *memory, size_t lines, size_t chased, uint32_t *block_ns,
-		   double *bandwidth_bytes_per_s)
-{
-	/* An odd number of lines, so that the chase's lines are of all sets of a cache. */
-	const size_t stride = (lines / 2 / chased - 1) | 1, blocks = chased / TIERD_PROBE_STEPS;
-
-	link_lines(memory, chased, stride);
-	/* What was written is written back now, also where the CPU cannot be asked to flush. */
-	stream((const line *)memory, lines);
-	flush((const line *)memory, lines, 1);
-	*bandwidth_bytes_per_s = stream((const line *)memory, lines);
-	flush((const line *)memory, chased, stride);
-	if (chase((const line *)memory, block_ns, blocks) < (blocks + 1) / 2)
-		return -EAGAIN;
-	return *bandwidth_bytes_per_s > 0 ? 0 : -EAGAIN;
-}
-
-int tierd_probe_node(int node, size_t bytes, uint32_t *block_ns, size_t blocks,
-		     double *bandwidth_bytes_per_s)
+int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe **out)
 {
 	unsigned long mask[NODE_BITS / WORD] = {0};
 	const size_t lines = bytes / sizeof(line), chased = blocks * TIERD_PROBE_STEPS;
-	line *memory;
+	struct tierd_probe *probe;
 	int err;
 
 	if (node < 0 || node >= NODE_BITS || blocks == 0 || blocks > lines || chased > lines / 2 ||
 	    lines < PARTS)
 		return -EINVAL;
 	mask[node / WORD] = 1ul << (node % WORD);
-	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
-		return -errno;
-	if (syscall(SYS_mbind, memory, bytes, POLICY_BIND, mask, NODE_BITS, 0) != 0 ||
-	    madvise(memory, bytes, MADV_POPULATE_WRITE) != 0)
+	probe = malloc(sizeof(*probe));
+	if (probe == NULL)
+		return -ENOMEM;
+	/* An odd number of lines, so that the chase's lines are of all sets of a cache. */
+	*probe = (struct tierd_probe){.bytes = bytes,
+				      .lines = lines,
+				      .blocks = blocks,
+				      .stride = (lines / 2 / chased - 1) | 1};
+	probe->memory =
+	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (probe->memory == MAP_FAILED) {
 		err = -errno;
-	else
-		err = measure(memory, lines, chased, block_ns, bandwidth_bytes_per_s);
-	munmap(memory, bytes);
-	return err;
+		free(probe);
+		return err;
+	}
+	/* Unlocked, the kernel could demote it, and the next measurement would be of another node.
+	 */
+	if (syscall(SYS_mbind, probe->memory, bytes, POLICY_BIND, mask, NODE_BITS, 0) != 0 ||
+	    madvise(probe->memory, bytes, MADV_POPULATE_WRITE) != 0 ||
+	    mlock(probe->memory, bytes) != 0) {
+		err = -errno;
+		tierd_probe_close(probe);
+		return err;
+	}
+	link_lines(probe->memory, chased, probe->stride);
+	/* What was written is written back now, also where the CPU cannot be asked to flush. */
+	stream((const line *)probe->memory, lines);
+	*out = probe;
+	return 0;
+}
+
+int tierd_probe_run(struct tierd_probe *probe, uint32_t *block_ns, double *bandwidth_bytes_per_s)
+{
+	const line *const memory = (const line *)probe->memory;
+
+	flush(memory, probe->lines, 1);
+	*bandwidth_bytes_per_s = stream(memory, probe->lines);
+	flush(memory, probe->blocks * TIERD_PROBE_STEPS, probe->stride);
+	if (chase(memory, block_ns, probe->blocks) < (probe->blocks + 1) / 2)
+		return -EAGAIN;
+	return *bandwidth_bytes_per_s > 0 ? 0 : -EAGAIN;
+}
+
+void tierd_probe_close(struct tierd_probe *probe)
+{
+	munmap(probe->memory, probe->bytes);
+	free(probe);
 }

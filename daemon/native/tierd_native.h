@@ -262,13 +262,19 @@ void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n
 enum { TIERD_PROBE_STEPS = 32 };
 
 /*
- * Measures a node's memory from the CPU it runs on, with a buffer of `bytes` there: what a stream
- * of one CPU gets, and how long `blocks` times TIERD_PROBE_STEPS dependent reads take; 0 for a
- * block during which another thread had the CPU. -EINVAL for no such node or a buffer that is too
- * small, -EAGAIN where half of what was timed was interrupted so, else -errno of what failed.
+ * A buffer of `bytes` on a node, bound to it and locked, of which `blocks` times TIERD_PROBE_STEPS
+ * lines are read in random order. -EINVAL for no such node or a buffer that is too small, else
+ * -errno of what failed.
  */
-int tierd_probe_node(int node, size_t bytes, uint32_t *block_ns, size_t blocks,
-		     double *bandwidth_bytes_per_s);
+struct tierd_probe;
+int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe **out);
+/*
+ * Measures the node's memory from the CPU it runs on: what a stream of one CPU gets, and how long
+ * each block of dependent reads takes; 0 for a block during which another thread had the CPU.
+ * -EAGAIN where half of what was timed was interrupted so.
+ */
+int tierd_probe_run(struct tierd_probe *probe, uint32_t *block_ns, double *bandwidth_bytes_per_s);
+void tierd_probe_close(struct tierd_probe *probe);
 
 /* ---- how full nodes are ---- */
 

@@ -32,7 +32,7 @@ from tierd.core.tuning import HEALTH
 from tierd.policy.cost import CostPolicy
 from tierd.topology.errors import MemoryErrors
 from tierd.topology.health import RECOVERY, Health, NodeHealth, Symptom
-from tierd.topology.probe import Probed, can_hold, probe_node
+from tierd.topology.probe import Probed, Prober, can_hold
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +65,12 @@ class TierHealth:
         config: TierHealthConfig,
         read_usage: Callable[[TierMap], Mapping[int, NodeUsage]],
         *,
-        probe: Callable[[MemoryNode, TierMap], Probed | int] = probe_node,
+        probe: Callable[[MemoryNode, TierMap], Probed | int] | None = None,
         errors: MemoryErrors | None = None,
     ) -> None:
         self._config = config
         self._read_usage = read_usage
-        self._probe = probe
+        self._probe = Prober() if probe is None else probe
         self._nodes: dict[int, NodeHealth] = {}
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None

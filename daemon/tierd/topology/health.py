@@ -19,18 +19,17 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from tierd.core import bounds
-from tierd.core.tuning import COST, HEALTH
+from tierd.core.tuning import HEALTH
 from tierd.topology.probe import Probed
+from tierd.topology.usual import Usual
 
-NORMAL_MAD: Final = 1.4826
-"""Median absolute deviations in a standard deviation of a normal distribution."""
 LEARNING: Final = 2
 RECOVERY: Final = 3
 """Times as many probes as make a node slow: to learn what is usual, and to be as usual again."""
@@ -69,7 +68,7 @@ class NodeHealth:
     """The probes of one node."""
 
     def __init__(self) -> None:
-        self._usual: deque[Probed] = deque(maxlen=bounds.HEALTH_HISTORY)
+        self._usual = Usual()
         most = RECOVERY * HEALTH.slow_probes
         self._last: deque[tuple[Probed, frozenset[Symptom]]] = deque(maxlen=most)
         self._waiting: deque[Probed] = deque()
@@ -94,10 +93,9 @@ class NodeHealth:
         self._probes += 1
         found = set()
         if len(self._usual) >= LEARNING * HEALTH.slow_probes:
-            if _is_above((each.latency_ns for each in self._usual), probed.latency_ns):
+            if probed.latency_ns > self._usual.figures.most_latency_ns:
                 found.add(Symptom.LATENCY)
-            rates = (1 / each.bandwidth_bytes_per_s for each in self._usual)
-            if _is_above(rates, 1 / probed.bandwidth_bytes_per_s):
+            if probed.bandwidth_bytes_per_s < self._usual.figures.least_bandwidth:
                 found.add(Symptom.BANDWIDTH)
             if self._stalls(probed):
                 found.add(Symptom.STALLS)
@@ -130,7 +128,7 @@ class NodeHealth:
             self._waiting.append(probed)
             young = len(self._usual) < LEARNING * HEALTH.slow_probes
             if young or len(self._waiting) > RECOVERY * HEALTH.slow_probes:
-                self._usual.append(self._waiting.popleft())
+                self._usual.add(self._waiting.popleft())
         return self._health(probed)
 
     @property
@@ -157,7 +155,7 @@ class NodeHealth:
         A cumulative sum (Page 1954) of the logarithm of how much likelier each probe is with one
         slow block more, and at least twice as many, than usual. No probe decides alone.
         """
-        seen = sum(each.slow_blocks for each in self._usual) / len(self._usual)
+        seen = self._usual.figures.stalls if len(self._usual) else 0.0
         usual = max(seen, HEALTH.min_stalls)
         slow = max(2 * usual, usual + 1)
         limit = -math.log(HEALTH.stall_chance)
@@ -168,24 +166,11 @@ class NodeHealth:
 
     def _health(self, latest: Probed) -> Health:
         recent = [each for each, _ in self._last][-HEALTH.slow_probes :] or [latest]
-        usual = self._usual or recent
-        latency = float(np.median([each.mean_ns for each in usual]))
-        bandwidth = float(np.median([each.bandwidth_bytes_per_s for each in usual]))
+        now_ns = float(np.median([each.mean_ns for each in recent]))
+        now = float(np.median([each.bandwidth_bytes_per_s for each in recent]))
+        usual_ns, usual = now_ns, now
+        if len(self._usual):
+            usual_ns, usual = self._usual.figures.mean_ns, self._usual.figures.bandwidth
         return Health(
-            self._symptoms,
-            float(np.median([each.mean_ns for each in recent])) / latency,
-            float(np.median([each.bandwidth_bytes_per_s for each in recent])) / bandwidth,
-            latest,
-            latency,
-            bandwidth,
-            self._probes,
+            self._symptoms, now_ns / usual_ns, now / usual, latest, usual_ns, usual, self._probes
         )
-
-
-def _is_above(usual: Iterable[float], value: float) -> bool:
-    """Whether a value is above what is usual, both seen as logarithms."""
-    logs = np.log(np.fromiter(usual, np.float64))
-    middle = float(np.median(logs))
-    spread = NORMAL_MAD * float(np.median(np.abs(logs - middle)))
-    limit = max(math.log(COST.probe_factor), HEALTH.deviations * spread)
-    return math.log(value) - middle > limit

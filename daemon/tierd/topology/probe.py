@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The latency and bandwidth of nodes, measured.
 
-A measurement takes some two milliseconds and 4 MiB a node (`daemon/native/probe.c`). A node that
-has little free memory is left out: a buffer bound to it could make the kernel reclaim. So is one
-that the process may not use. The bandwidth is what a stream of one CPU gets.
+A measurement takes a millisecond and a buffer of 4 MiB a node (`daemon/native/probe.c`). A node
+that has little free memory is left out: a buffer bound to it could make the kernel reclaim. So is
+one that the process may not use. The bandwidth is what a stream of one CPU gets.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +34,7 @@ TURNS: Final = 3
 """Times that a measurement is tried which other threads disturb."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
+class Probed(NamedTuple):
     """What a measurement of a node found.
 
     Attributes:
@@ -52,21 +50,45 @@ class Probed:
     bandwidth_bytes_per_s: float
 
 
-def probe_node(node: MemoryNode, tiers: TierMap) -> Probed | int:
-    """Measure a node from a CPU that it is nearest to, where one is known.
+class Prober:
+    """Measures nodes; it keeps a buffer on each between one measurement and the next."""
 
-    Returns:
-        What was found, or the errno of what failed; EAGAIN: other threads had the CPU for half of
-        it.
-    """
-    block_ns, bandwidth = np.zeros(BLOCKS, np.uint32), ffi.new("double *")
-    buffer = ffi.from_buffer("uint32_t[]", block_ns)
-    try:
-        with _near(node, tiers):
-            result = int(lib.tierd_probe_node(node.node, BYTES, buffer, BLOCKS, bandwidth))
-    except OSError as error:  # the CPUs that this thread may use have changed
-        return error.errno or errno.EIO
-    return -result if result != 0 else probed_of(block_ns, float(bandwidth[0]))
+    def __init__(self) -> None:
+        self._buffers: dict[int, Any] = {}
+
+    def __call__(self, node: MemoryNode, tiers: TierMap) -> Probed | int:
+        """Measure a node from a CPU that it is nearest to, where one is known.
+
+        Returns:
+            What was found, or the errno of what failed; EAGAIN: other threads had the CPU for half
+            of it.
+        """
+        for gone in self._buffers.keys() - tiers.nodes.keys():
+            del self._buffers[gone]
+        block_ns, bandwidth = np.zeros(BLOCKS, np.uint32), ffi.new("double *")
+        times = ffi.from_buffer("uint32_t[]", block_ns)
+        try:
+            with _near(node, tiers):
+                result = self._open(node.node)
+                if result == 0:
+                    result = int(lib.tierd_probe_run(self._buffers[node.node], times, bandwidth))
+        except OSError as error:  # the CPUs that this thread may use have changed
+            return error.errno or errno.EIO
+        return -result if result != 0 else probed_of(block_ns, float(bandwidth[0]))
+
+    def _open(self, node: int) -> int:
+        if node in self._buffers:
+            return 0
+        made = ffi.new("struct tierd_probe **")
+        result = int(lib.tierd_probe_open(node, BYTES, BLOCKS, made))
+        if result == 0:
+            self._buffers[node] = ffi.gc(made[0], lib.tierd_probe_close)
+        return result
+
+
+def probe_node(node: MemoryNode, tiers: TierMap) -> Probed | int:
+    """Measure a node once, as `Prober` does."""
+    return Prober()(node, tiers)
 
 
 def probed_of(block_ns: npt.NDArray[np.uint32], bandwidth_bytes_per_s: float) -> Probed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,7 +145,7 @@ def test_a_fault_is_found_as_fast_in_a_young_node_as_in_an_old_one() -> None:
         number = 0
         for stalls in itertools.cycle((1, 0, 1, 1, 0, 2)):
             number += 1
-            node.add(replace(FAR, slow_blocks=stalls))
+            node.add(FAR._replace(slow_blocks=stalls))
             if node.judge(()).symptoms:
                 break
         took.append(number)

@@ -11,7 +11,7 @@ import pytest
 
 from tierd._native import ffi, lib
 from tierd.core.tiermap import MemoryKind, MemoryNode, NodeUsage, Provenance, Quantity, TierMap
-from tierd.topology.probe import FREE, Probed, probe, probe_node, probed_of
+from tierd.topology.probe import FREE, Probed, Prober, probe, probe_node, probed_of
 
 GIB = 1 << 30
 
@@ -23,8 +23,11 @@ def tiers(*numbers: int) -> TierMap:
 
 
 def native(node: int, size: int, blocks: int) -> int:
-    block_ns, bandwidth = ffi.new("uint32_t[]", max(1, blocks)), ffi.new("double *")
-    return int(lib.tierd_probe_node(node, size, block_ns, blocks, bandwidth))
+    made = ffi.new("struct tierd_probe **")
+    result = int(lib.tierd_probe_open(node, size, blocks, made))
+    if result == 0:
+        lib.tierd_probe_close(made[0])
+    return result
 
 
 needs_nodes = pytest.mark.skipif(
@@ -79,5 +82,14 @@ def test_a_thread_that_may_use_other_cpus_now_is_an_errno(monkeypatch: pytest.Mo
      (0, 1 << 20, 1 << 62)],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(node: int, size: int, blocks: int) -> None:
-    block_ns, bandwidth = ffi.new("uint32_t[1]"), ffi.new("double *")
-    assert lib.tierd_probe_node(node, size, block_ns, blocks, bandwidth) == -errno.EINVAL
+    assert native(node, size, blocks) == -errno.EINVAL
+
+
+@needs_nodes
+def test_a_buffer_is_kept_while_its_node_is_there() -> None:
+    prober = Prober()
+    for _ in range(3):
+        prober(tiers(0).nodes[0], tiers(0))
+        assert prober._buffers.keys() == {0}
+    assert prober(tiers(900).nodes[900], tiers(900)) == errno.EINVAL
+    assert not prober._buffers
