@@ -163,8 +163,7 @@ int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe *
 	/* Unlocked, the kernel could demote it, and the next measurement would be of another node.
 	 */
 	if (syscall(SYS_mbind, probe->memory, bytes, POLICY_BIND, mask, NODE_BITS, 0) != 0 ||
-	    madvise(probe->memory, bytes, MADV_POPULATE_WRITE) != 0 ||
-	    mlock(probe->memory, bytes) != 0) {
+	    madvise(probe->memory, bytes, MADV_POPULATE_WRITE) != 0) {
 		err = -errno;
 		tierd_probe_close(probe);
 		return err;
@@ -173,7 +172,9 @@ int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe *
 	/* What was written is written back now, also where the CPU cannot be asked to flush. */
 	stream((const line *)probe->memory, lines);
 	*out = probe;
-	return 0;
+	/* Unlocked, the kernel could demote it, and a later measurement would be of another node.
+	 */
+	return mlock(probe->memory, bytes) == 0 ? 0 : 1;
 }
 
 int tierd_probe_run(struct tierd_probe *probe, uint32_t *block_ns, double *bandwidth_bytes_per_s)

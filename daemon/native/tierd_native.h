@@ -263,8 +263,8 @@ enum { TIERD_PROBE_STEPS = 32 };
 
 /*
  * A buffer of `bytes` on a node, bound to it and locked, of which `blocks` times TIERD_PROBE_STEPS
- * lines are read in random order. -EINVAL for no such node or a buffer that is too small, else
- * -errno of what failed.
+ * lines are read in random order. 1 if it could not be locked, and is for one measurement only;
+ * -EINVAL for no such node or a buffer that is too small, else -errno of what failed.
  */
 struct tierd_probe;
 int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe **out);

@@ -51,7 +51,10 @@ class Probed(NamedTuple):
 
 
 class Prober:
-    """Measures nodes; it keeps a buffer on each between one measurement and the next."""
+    """Measures nodes.
+
+    It keeps a buffer on each between one measurement and the next, where that may be locked.
+    """
 
     def __init__(self) -> None:
         self._buffers: dict[int, Any] = {}
@@ -69,21 +72,22 @@ class Prober:
         times = ffi.from_buffer("uint32_t[]", block_ns)
         try:
             with _near(node, tiers):
-                result = self._open(node.node)
-                if result == 0:
-                    result = int(lib.tierd_probe_run(self._buffers[node.node], times, bandwidth))
+                result = self._measure(node.node, times, bandwidth)
         except OSError as error:  # the CPUs that this thread may use have changed
             return error.errno or errno.EIO
         return -result if result != 0 else probed_of(block_ns, float(bandwidth[0]))
 
-    def _open(self, node: int) -> int:
-        if node in self._buffers:
-            return 0
-        made = ffi.new("struct tierd_probe **")
-        result = int(lib.tierd_probe_open(node, BYTES, BLOCKS, made))
-        if result == 0:
-            self._buffers[node] = ffi.gc(made[0], lib.tierd_probe_close)
-        return result
+    def _measure(self, node: int, times: Any, bandwidth: Any) -> int:
+        buffer = self._buffers.get(node)
+        if buffer is None:
+            made = ffi.new("struct tierd_probe **")
+            opened = int(lib.tierd_probe_open(node, BYTES, BLOCKS, made))
+            if opened < 0:
+                return opened
+            buffer = ffi.gc(made[0], lib.tierd_probe_close)
+            if opened == 0:
+                self._buffers[node] = buffer
+        return int(lib.tierd_probe_run(buffer, times, bandwidth))
 
 
 def probe_node(node: MemoryNode, tiers: TierMap) -> Probed | int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +28,7 @@ def tiers(*numbers: int) -> TierMap:
 def native(node: int, size: int, blocks: int) -> int:
     made = ffi.new("struct tierd_probe **")
     result = int(lib.tierd_probe_open(node, size, blocks, made))
-    if result == 0:
+    if result >= 0:
         lib.tierd_probe_close(made[0])
     return result
 
@@ -83,6 +86,24 @@ def test_a_thread_that_may_use_other_cpus_now_is_an_errno(monkeypatch: pytest.Mo
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(node: int, size: int, blocks: int) -> None:
     assert native(node, size, blocks) == -errno.EINVAL
+
+
+@needs_nodes
+def test_a_buffer_that_cannot_be_locked_is_for_one_measurement() -> None:
+    """Without CAP_IPC_LOCK, which root has, and with a small RLIMIT_MEMLOCK."""
+    script = (
+        "import resource, os\n"
+        "resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))\n"
+        "from tierd.core.process import give_up_all\n"
+        "give_up_all()\n"
+        "from test_probe import Prober, Probed, tiers\n"
+        "prober = Prober()\n"
+        "found = [prober(tiers(0).nodes[0], tiers(0)) for _ in range(20)]\n"
+        "assert any(isinstance(each, Probed) for each in found), found\n"
+        "assert not prober._buffers\n"
+    )
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, check=True, cwd=Path(__file__).parent)
 
 
 @needs_nodes
