@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a target grows until tasks wait for memory, with page-outs and without.
+"""How large a target grows until tasks wait for memory, with page-outs and with the kernel's alone.
 
-usage: guest_page_out_fit.py {service,kernel} [--tierd PATH] --most MIB [--step MIB] [--seconds S]
+usage: guest_page_out_fit.py {page_out,kernel} --tierd PATH --most MIB [--step MIB] [--seconds S]
                              [--wait SHARE]
+
+The service runs in both cases, and watches the target; with `kernel` it does not page out.
 
 Prints one JSON line: for each size the share of time that tasks waited for memory (PSI, some), the
 target's rate, and what is in swap; and the largest size before they waited for more than --wait at
@@ -28,6 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 from guest_page_out import CONFIG, SOCKET, status, swap_on, until
 
+MORE = """
+[residency]
+interval = "2s"
+"""
 PSI = Path("/proc/pressure/memory")
 
 
@@ -45,10 +51,12 @@ def swapped_mib(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def service(tierd: str) -> Any:
-    """tierd with page-outs, for the length of a block."""
+def service(tierd: str, *, enabled: bool) -> Any:
+    """tierd, with page-outs or without, for the length of a block."""
     folder = Path(tempfile.mkdtemp())
-    (folder / "tierd.toml").write_text(CONFIG.replace("cold_half", "growing"))
+    config = CONFIG.replace("cold_half", "growing")
+    config = config.replace("enabled = true", f"enabled = {str(enabled).lower()}")
+    (folder / "tierd.toml").write_text(config + MORE)
     command = [tierd, "run", "--config", str(folder / "tierd.toml")]
     with lab.module(), lab.tlbtick(), subprocess.Popen(command, stderr=sys.stderr) as process:
         assert until(lambda: SOCKET.exists() or process.poll() is not None)
@@ -83,6 +91,7 @@ def grow(args: argparse.Namespace) -> dict[str, Any]:
             waited = (waited_s() - before) / (time.monotonic() - begun)
             told |= {"waited": round(waited, 4), "rate": round(sum(rates) / len(rates))}
             told["swapped_mib"] = swapped_mib(work.pid)
+            told["page_out"] = status()
             print(json.dumps(told), file=sys.stderr, flush=True)
             sizes.append(told)
             over = over + 1 if waited > args.wait else 0
@@ -98,8 +107,8 @@ def grow(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     """Print the findings."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("who", choices=("service", "kernel"))
-    parser.add_argument("--tierd")
+    parser.add_argument("who", choices=("page_out", "kernel"))
+    parser.add_argument("--tierd", required=True)
     parser.add_argument("--most", type=int, required=True)
     parser.add_argument("--step", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=10)
@@ -108,12 +117,9 @@ def main() -> int:
     Path("/proc/sys/kernel/numa_balancing").write_text("0")
     swap_on("2G")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
-    if args.who == "service":
-        with service(args.tierd):
-            found = grow(args)
-            found["page_out"] = status()
-    else:
+    with service(args.tierd, enabled=args.who == "page_out"):
         found = grow(args)
+        found["page_out"] = status()
     print(json.dumps({"who": args.who, "memory_mib": memory, **found}))
     return 0
 
