@@ -24,7 +24,7 @@
 
 #include "sys.h"
 
-enum { PARTS = 16, POLICY_BIND = 2, NODE_BITS = 1024, WORD = 64 };
+enum { PARTS = 16, POLICY_BIND = 2, STRICT = 1, NODE_BITS = 1024, WORD = 64 };
 
 /* A cache line; its first word is the line that a chase reads next. */
 typedef uint64_t line[8];
@@ -36,6 +36,7 @@ struct tierd_probe {
 	size_t blocks;
 	/* Lines from one that is chased to the next. */
 	size_t stride;
+	unsigned long mask[NODE_BITS / WORD];
 };
 
 static void flush(const line *memory, size_t lines, size_t stride)
@@ -134,9 +135,14 @@ static double stream(const volatile line *memory, size_t lines)
 	return (double)(whole * part * sizeof(line)) * 1e9 / (double)total;
 }
 
+static long bind_memory(const struct tierd_probe *probe, unsigned int flags)
+{
+	return syscall(SYS_mbind, probe->memory, probe->bytes, POLICY_BIND, probe->mask, NODE_BITS,
+		       flags);
+}
+
 int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe **out)
 {
-	unsigned long mask[NODE_BITS / WORD] = {0};
 	const size_t lines = bytes / sizeof(line), chased = blocks * TIERD_PROBE_STEPS;
 	struct tierd_probe *probe;
 	int err;
@@ -144,7 +150,6 @@ int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe *
 	if (node < 0 || node >= NODE_BITS || blocks == 0 || blocks > lines || chased > lines / 2 ||
 	    lines < PARTS)
 		return -EINVAL;
-	mask[node / WORD] = 1ul << (node % WORD);
 	probe = malloc(sizeof(*probe));
 	if (probe == NULL)
 		return -ENOMEM;
@@ -153,6 +158,7 @@ int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe *
 				      .lines = lines,
 				      .blocks = blocks,
 				      .stride = (lines / 2 / chased - 1) | 1};
+	probe->mask[node / WORD] = 1ul << (node % WORD);
 	probe->memory =
 	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (probe->memory == MAP_FAILED) {
@@ -162,8 +168,7 @@ int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe *
 	}
 	/* Unlocked, the kernel could demote it, and the next measurement would be of another node.
 	 */
-	if (syscall(SYS_mbind, probe->memory, bytes, POLICY_BIND, mask, NODE_BITS, 0) != 0 ||
-	    madvise(probe->memory, bytes, MADV_POPULATE_WRITE) != 0) {
+	if (bind_memory(probe, 0) != 0 || madvise(probe->memory, bytes, MADV_POPULATE_WRITE) != 0) {
 		err = -errno;
 		tierd_probe_close(probe);
 		return err;
@@ -181,6 +186,9 @@ int tierd_probe_run(struct tierd_probe *probe, uint32_t *block_ns, double *bandw
 {
 	const line *const memory = (const line *)probe->memory;
 
+	/* Who takes a part of the node offline moves the buffer to another one, EIO says. */
+	if (bind_memory(probe, STRICT) != 0)
+		return -errno;
 	flush(memory, probe->lines, 1);
 	*bandwidth_bytes_per_s = stream(memory, probe->lines);
 	flush(memory, probe->blocks * TIERD_PROBE_STEPS, probe->stride);

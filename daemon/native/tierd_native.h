@@ -271,7 +271,8 @@ int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe *
 /*
  * Measures the node's memory from the CPU it runs on: what a stream of one CPU gets, and how long
  * each block of dependent reads takes; 0 for a block during which another thread had the CPU.
- * -EAGAIN where half of what was timed was interrupted so.
+ * -EAGAIN where half of what was timed was interrupted so; -EIO where the kernel has moved the
+ * buffer to another node.
  */
 int tierd_probe_run(struct tierd_probe *probe, uint32_t *block_ns, double *bandwidth_bytes_per_s);
 void tierd_probe_close(struct tierd_probe *probe);

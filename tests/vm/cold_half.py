@@ -25,15 +25,19 @@ import numpy.typing as npt
 
 MIB = 1 << 20
 PAGE = 4096
+HUGE = 2 << 20
 WORDS = PAGE // 8
 Words = npt.NDArray[np.uint64]
 
 
 def region(mib: int) -> Words:
-    """Anonymous memory of its own mapping, in 4 KiB pages."""
-    memory = mmap.mmap(-1, max(mib * MIB, PAGE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Anonymous memory in 4 KiB pages, which shares no 2 MiB with other memory in use."""
+    length = max(mib * MIB, PAGE)
+    memory = mmap.mmap(-1, length + 2 * HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(memory, np.uint64)
+    words = np.frombuffer(memory, np.uint64)
+    first = -words.ctypes.data % HUGE // 8
+    return words[first : first + length // 8]
 
 
 def address(words: Words) -> tuple[int, int]:

@@ -106,7 +106,7 @@ def main() -> int:
         page, mover, pids = keys(holder.vpn, PAGES), Machine.mover(), {TARGET: holder.pid}
         found: dict[str, Any] = {"there": fates(mover.execute(plan(page, NODE), pids))}
         config.write_text(CONFIG.format(pid=holder.pid))
-        service = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        service = stack.enter_context(subprocess.Popen(command, stderr=sys.stderr))
         stack.callback(service.kill)
         address = int(holder.ask("address", POISONED)["address"], 16)
         wait(service, SOCKET.exists)
@@ -128,7 +128,6 @@ def main() -> int:
         found["verified"] = holder.ask("verify")
         found["lives"] = service.poll() is None
         service.terminate()
-        print(service.stderr.read() if service.stderr else "", file=sys.stderr)
         found["status"] = service.wait()
     print(json.dumps(found))
     return 0

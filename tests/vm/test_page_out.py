@@ -32,7 +32,8 @@ def tell(*options: str) -> dict[str, Any]:
     for found in told["rounds"]:
         assert found["went"]
         assert found["right"] is True
-        assert found["swapped"]["random"] == found["swapped"]["written"] == 0
+        assert found["swapped"]["random"] == 0
+        assert found["swapped"]["written"] < 0.01
         assert found["swapped"]["hot"] < 0.01
         assert found["after"] < 0.05
     assert told["back"]

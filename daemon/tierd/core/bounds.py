@@ -52,6 +52,8 @@ PAGE_OUT_ANSWER_S: Final = 30.0
 """Longest wait for the loop's answer; a round is left out then."""
 PAGE_OUT_FAULT_NS: Final = 600 * 10**9
 """Time between two measurements of a fault on swapped memory; each pages out a MiB of its own."""
+PAGE_OUT_CALL_PAGES: Final = 512
+"""Pages that are paged out in one call: a few milliseconds of compressing."""
 PAGE_OUT_PAGES: Final = 4096
 """4 KiB pages that page-outs visit together: a chunk, 16 MiB."""
 PAGE_OUT_CHUNKS: Final = 1 << 16

@@ -76,12 +76,20 @@ class TraceInstance:
         """Enable those that the kernel has and that are not `enabled`; modules bring some later.
 
         Raises:
-            OSError: the kernel refused one that it has.
+            OSError: the kernel refused one that it has; the others are enabled.
         """
+        refused: OSError | None = None
         for event in events:
-            if event not in self.enabled and (self._folder / "events" / event).is_dir():
+            if event in self.enabled or not (self._folder / "events" / event).is_dir():
+                continue
+            try:
                 self._write(f"events/{event}/enable", "1")
+            except OSError as error:
+                refused = refused or error
+            else:
                 self.enabled.add(event)
+        if refused is not None:
+            raise refused
 
     def read(self, limit_bytes: int = 16 << 20) -> tuple[bytes, int]:
         """Whole lines since the last call, at most `limit_bytes`; and events overwritten unread."""

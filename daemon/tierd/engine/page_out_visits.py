@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ import numpy as np
 from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.bounds import PAGE_OUT_PAGES
-from tierd.core.errors import TargetGoneError, TierdError
+from tierd.core.errors import NotAnsweringError, TargetGoneError, TierdError
+from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import HUGE_PAGES, BoolArray, U64Array, make_keys
 from tierd.core.tuning import PAGE_OUT
 from tierd.engine.page_out_known import Known
@@ -24,6 +26,8 @@ from tierd.policy.page_out import Chunk, HeatAge, Seen, steps
 from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.content import PageStates, compressed_fraction, page_states
 from tierd.workloads.procs import start_time
+
+log = logging.getLogger(__name__)
 
 Key = tuple[int, int, int]
 """Target's number, pid, and number of the chunk."""
@@ -55,6 +59,7 @@ class Visits:
         self._ranges: dict[tuple[int, int], tuple[WatchedRange, ...]] = {}
         self._random = Random(0)
         self._now_ns = self._age_ns = 0
+        self._due: list[Key] = []
         self.pages: Counter[str] = Counter()
         self.left_out = 0
         self.age_s = 0.0
@@ -72,55 +77,66 @@ class Visits:
             Keys of the pages that were paged out, uint64[n].
         """
         self.reads.start_round()
-        self._follow(known.targets)
+        self._follow(known)
         # A source that counts a part of the time needs longer, and some scans in any case.
         longer = min(1 / known.counted, PAGE_OUT.most_longer)
         self.age_s = max(age_s * longer, PAGE_OUT.least_scans * known.scan_s)
         self._now_ns, self._age_ns = now_ns, int(self.age_s * 1e9)
         visits = steps(self.age_s, known.half_life_s)
         targets = {(each.target, each.pid): each for each in known.targets}
-        due = sorted(key for key, chunk in self._chunks.items() if chunk.due_ns <= now_ns)
-        self._random.shuffle(due)  # no target comes first for good
-        # Where there is not time for all, what was begun is finished.
-        due.sort(key=lambda key: self._chunks[key].visits == 0)
+        if not self._due:
+            self._due = self._find_due()
         gone: list[U64Array] = []
-        for key in due:
+        # One at least, so that it ends some time however long it took to find out what is due.
+        while pages > 0 and self._due:
+            key = self._due.pop()
             target = targets.get(key[:2])
-            if pages <= 0 or not goes_on():
-                break
-            if target is None:
+            if target is None or key not in self._chunks:
                 continue
             try:
                 gone.append(self._visit(target, key, known, pages, visits))
                 pages -= len(gone[-1])
-            except TargetGoneError:
-                del self._chunks[key]
-            except TierdError:  # It does not answer, or may not be read now.
+            except TierdError as error:
+                # It does not answer, may not be read now, or has ended: then it is no target soon.
                 self._chunks[key].due_ns = now_ns + self._age_ns
+                log.debug(logfmt(event="page_out_not_visited", pid=target.pid, reason=str(error)))
+            if not goes_on():
+                break
         return np.concatenate(gone) if gone else np.empty(0, np.uint64)
 
-    def _follow(self, targets: Sequence[WatchedTarget]) -> None:
+    def _find_due(self) -> list[Key]:
+        """Chunks that are due, the first at the end; all are visited before others are found."""
+        due = sorted(key for key, chunk in self._chunks.items() if chunk.due_ns <= self._now_ns)
+        self._random.shuffle(due)  # no target comes first for good
+        # Where there is not time for all, what was begun is finished.
+        due.sort(key=lambda key: self._chunks[key].visits > 0)
+        return due
+
+    def _follow(self, known: Known) -> None:
         """Remember the chunks of the targets' ranges, and forget those of others."""
-        ranges = {(each.target, each.pid): each.ranges for each in targets}
+        ranges = {(each.target, each.pid): each.ranges for each in known.targets}
         if all(self._ranges.get(each) is ranges[each] for each in ranges) and len(ranges) == len(
             self._ranges
         ):
             return
         self._ranges = ranges
-        wanted = {
-            (*target, number)
-            for target, parts in ranges.items()
-            for part in parts
-            for number in range(part.start // PAGE_OUT_PAGES, -(-part.end // PAGE_OUT_PAGES))
-        }
+        wanted: set[Key] = set()
+        self.left_out = 0
+        for target, parts in ranges.items():
+            for part in parts:
+                first, end = part.start // PAGE_OUT_PAGES, -(-part.end // PAGE_OUT_PAGES)
+                # A reservation of many TiB makes no more keys than are remembered.
+                last = min(end, first + max(0, bounds.PAGE_OUT_CHUNKS - len(wanted)))
+                wanted.update((*target, number) for number in range(first, last))
+                self.left_out += end - last
         for key in [key for key in self._chunks if key not in wanted]:
-            # What is paged out is in no range any more.
-            if key[:2] not in ranges or not self._chunks[key].out:
+            # What is paged out is in no range any more, and a target that is left out comes again.
+            if key[0] not in known.started or (key[:2] in ranges and not self._chunks[key].out):
                 del self._chunks[key]
         new = sorted(wanted - self._chunks.keys())
         space = max(0, bounds.PAGE_OUT_CHUNKS - len(self._chunks))
         self._chunks |= {key: Chunk() for key in new[:space]}
-        self.left_out = len(new[space:])
+        self.left_out += len(new[space:])
 
     def _visit(
         self, target: WatchedTarget, key: Key, known: Known, most: int, visits: int
@@ -145,6 +161,9 @@ class Visits:
         if self._memory.start_time(target.pid) != known.started.get(target.target):
             raise TargetGoneError(f"process {target.pid} is another one now")
         out = self._page_out(target.pid, first, going[:most])
+        if not len(out):  # its control group has no swap, for instance
+            chunk.waits = min(4 * chunk.waits, PAGE_OUT.most_waits)
+            chunk.due_ns = self._now_ns + self._age_ns * chunk.waits
         chunk.went(_marks(out, first))
         return make_keys(target.target, out)
 
@@ -176,12 +195,15 @@ class Visits:
 
     def _page_out(self, pid: int, first: int, pages: U64Array) -> U64Array:
         """Page out these page numbers; those that went."""
-        ends = np.flatnonzero(np.diff(pages) != 1) + 1
-        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(pages, ends)]
-        result = self._memory.page_out(pid, runs)
-        if result in (-errno.ETIMEDOUT, -errno.EAGAIN):
-            # It may go on: what has gone is seen at the next visit.
-            return pages[:0]
+        # A call keeps the process from changing its mappings: each is short.
+        for at in range(0, len(pages), bounds.PAGE_OUT_CALL_PAGES):
+            some = pages[at : at + bounds.PAGE_OUT_CALL_PAGES]
+            ends = np.flatnonzero(np.diff(some) != 1) + 1
+            runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(some, ends)]
+            result = self._memory.page_out(pid, runs)
+            if result in (-errno.ETIMEDOUT, -errno.EAGAIN):
+                # It may go on: what has gone is seen at the next visit.
+                raise NotAnsweringError(f"process {pid} was not paged out in time")
         swapped = self._states(pid, first).swapped
         out = pages[swapped[(pages - np.uint64(first)).astype(np.intp)]]
         self.pages["out"] += len(out)

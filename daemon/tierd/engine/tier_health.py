@@ -99,17 +99,17 @@ class TierHealth:
         give_up_all()  # a thread's own memory and CPUs need no capability
         spent = lib.tierd_thread_cpu_ns
         budget = CpuBudget(time.monotonic_ns(), spent(), bounds.PROBE_CREDIT_NS, full=True)
-        pause_s = 0.0
+        pause_ns = 0
         polls = (self.errors.poll,) if self.errors else ()
-        while not self._ends.wait(pause_s):
-            hurried = 0 < pause_s * 1e9 < self._config.interval_ns
+        while not self._ends.wait(pause_ns / 1e9):
+            hurried = 0 < pause_ns < self._config.interval_ns
             for step in (*polls, partial(self.round, hurried=hurried)):
                 try:
                     step()
                 except Exception:
                     log.exception(logfmt(event="tier_health_failed"))
             wait_ns = budget.wait_ns(time.monotonic_ns(), spent(), self._config.cpu_limit)
-            pause_s = max(self.interval_ns, wait_ns) / 1e9
+            pause_ns = max(self.interval_ns, wait_ns)
         if self.errors is not None:
             self.errors.close()
 

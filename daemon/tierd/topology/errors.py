@@ -87,7 +87,7 @@ class MemoryErrors:
         known = [each for line in lines if (each := parse(line)) is not None]
         reports = [each for each in known if self._is_new(each)]
         failures = sum(_takes_a_page(each) for each in known)
-        reports += self._soft_offlined(corrupted, failures)
+        reports += self._soft_offlined(corrupted, failures, lost)
         reports += self._counted_by_edac()
         frames = node_frames(self._root) if any(r.address is not None for r in reports) else []
         reports = [replace(each, node=_node(frames, each.address)) for each in reports]
@@ -111,10 +111,8 @@ class MemoryErrors:
     def _open(self) -> None:
         """Read the tracepoints that there are; where none can be read, the rest is."""
         try:
-            if self._trace.is_open:
-                self._trace.enable(EVENTS)
-            else:
-                self._trace.open(EVENTS)
+            self._trace.open(())
+            self._trace.enable(EVENTS)
         except (OSError, UnavailableError) as error:
             if str(error) != self._refused:
                 self._refused = str(error)
@@ -143,7 +141,7 @@ class MemoryErrors:
             return -1
         return int(found[1]) * 1024 // PAGE_SIZE if found else -1
 
-    def _soft_offlined(self, corrupted: int, failures: int) -> Iterator[ErrorReport]:
+    def _soft_offlined(self, corrupted: int, failures: int, lost: int) -> Iterator[ErrorReport]:
         """Pages that were taken away without a memory failure.
 
         A failure is traced a moment before it is counted, so that one may be owed to the next call.
@@ -155,7 +153,9 @@ class MemoryErrors:
         others = corrupted - before - failures - owed
         self._owed = min(failures, max(0, -others))
         if others > 0:
-            yield ErrorReport(Kind.SOFT_OFFLINE, count=others)
+            # Where failures are not told, or some were lost, it may have been one.
+            told = EVENTS[0] in self.events and not lost
+            yield ErrorReport(Kind.SOFT_OFFLINE if told else Kind.MEMORY_FAILURE, count=others)
 
     def _counted_by_edac(self) -> Iterator[ErrorReport]:
         """What memory controllers counted since the last call."""

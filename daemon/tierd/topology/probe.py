@@ -87,7 +87,10 @@ class Prober:
             buffer = ffi.gc(made[0], lib.tierd_probe_close)
             if opened == 0:
                 self._buffers[node] = buffer
-        return int(lib.tierd_probe_run(buffer, times, bandwidth))
+        result = int(lib.tierd_probe_run(buffer, times, bandwidth))
+        if result not in (0, -errno.EAGAIN):
+            self._buffers.pop(node, None)
+        return result
 
 
 def probe_node(node: MemoryNode, tiers: TierMap) -> Probed | int:

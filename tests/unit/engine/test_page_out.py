@@ -81,7 +81,7 @@ class Host:
             future.set_result(
                 replace(
                     self.known,
-                    started={each.target: 42 for each in self.known.targets},
+                    started=self.known.started or {each.target: 42 for each in self.known.targets},
                     heat_of=self.heat_of,
                     half_life_s=self.half_life_s,
                 )
@@ -285,6 +285,61 @@ def test_refused_pages_are_counted_and_the_rest_goes_on() -> None:
     assert made.state.pages["refused"] == 100
 
 
+def test_memory_that_is_always_refused_is_left_alone_for_longer() -> None:
+    """A control group without swap, for instance."""
+    host = Host(stuck=set(range(2 * PAGE_OUT_PAGES)))
+    made = host.made()
+    run(host, made, *range(1, 200 * AGE_S))
+    assert not host.out
+    # Of 200 ages these.
+    assert made.state.pages["refused"] <= 7 * PAGES
+
+
+def test_calls_are_short() -> None:
+    host = Host()
+    calls, page_out = [], host.page_out
+
+    def counted(pid: int, runs: Sequence[tuple[int, int]]) -> int:
+        calls.append(sum(end - start for start, end in runs))
+        return page_out(pid, runs)
+
+    made = host.made()
+    made._visits._memory = replace(made._visits._memory, page_out=counted)
+    run(host, made, 1, 2, 12)
+    assert max(calls) == bounds.PAGE_OUT_CALL_PAGES
+    assert sum(calls) == PAGES == len(host.out[77])
+
+
+def test_a_reservation_of_terabytes_makes_no_more_keys_than_are_remembered() -> None:
+    many = (WatchedRange(0, 16 << 28), WatchedRange(1 << 33, (1 << 33) + (16 << 28)))
+    host = Host(known=Known("", [TARGET, WatchedTarget(4, 78, many)]))
+    made = host.made()
+    made._owed_ns = lambda: 1  # type: ignore[method-assign]
+    run(host, made, 1, 2)
+    assert len(made._visits._chunks) == bounds.PAGE_OUT_CHUNKS
+    assert made.state.left_out == 2 + 2 * (1 << 20) - bounds.PAGE_OUT_CHUNKS
+
+
+def test_a_cpu_that_is_always_owed_for_makes_one_visit_a_round() -> None:
+    host = Host()
+    made = host.made()
+    made._owed_ns = lambda: 1  # type: ignore[method-assign]
+    run(host, made, *range(1, 60))
+    assert len(host.out[77]) == PAGES
+
+
+def test_a_target_that_is_left_out_for_a_round_keeps_its_past() -> None:
+    host = Host()
+    made = host.made()
+    run(host, made, 1, 2, 12)
+    assert len(host.out[77]) == PAGES
+    host.known = Known("", [], started={3: 42})
+    run(host, made, 13)
+    host.known, host.out[77] = Known("", [TARGET]), set()
+    run(host, made, 23, 34)
+    assert made.state.pages["back"] == PAGES
+
+
 def test_what_comes_back_is_counted_and_its_chunk_left_alone_for_longer() -> None:
     host = Host()
     made = host.made()
@@ -309,7 +364,8 @@ def test_an_agent_that_goes_on_is_neither_refused_nor_forgotten() -> None:
     made._visits._memory = replace(made._visits._memory, page_out=slow)
     run(host, made, 1, 2, 12)
     assert made.state.pages == {"back": 0}
-    assert len(host.out[77]) == PAGES
+    # One call of each chunk.
+    assert len(host.out[77]) == bounds.PAGE_OUT_CALL_PAGES + 100
     host.out[77] = {page for page in host.out[77] if page >= PAGE_OUT_PAGES}
     run(host, made, *range(13, 50))
     assert made.state.pages["back"] == 0

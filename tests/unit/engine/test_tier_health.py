@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ from tierd.core.tiermap import (
     TierMap,
 )
 from tierd.core.tuning import HEALTH
+from tierd.engine import tier_health
 from tierd.engine.build import make_tier_health
 from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
@@ -80,9 +82,11 @@ class World:
         stalls = self.stalls.get(node.node, 0)
         return Probed(found, found, stalls, STREAM[node.node] * width)
 
-    def watch(self, tiers: Callable[[], TierMap] = host) -> TierHealth:
+    def watch(
+        self, tiers: Callable[[], TierMap] = host, *, interval_ns: int = 5 * 10**9
+    ) -> TierHealth:
         made = TierHealth(
-            TierHealthConfig(enabled=True),
+            TierHealthConfig(enabled=True, interval_ns=interval_ns),
             lambda tiers: {n: NodeUsage(GIB, self.free, 0) for n in tiers.nodes},
             probe=self.probe,
         )
@@ -176,6 +180,21 @@ def test_a_short_load_with_a_slow_read_is_no_slow_node() -> None:
     rounds(watch, 10)
     assert watch.health[1].symptoms == frozenset()
     assert watch.health[1].usual_latency_ns == pytest.approx(LATENCY[1], rel=0.02)
+
+
+@pytest.mark.parametrize("interval_ms", [100, 2050, 4100])
+def test_a_round_at_the_configured_interval_is_not_hurried(
+    interval_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tier_health, "give_up_all", lambda: None)
+    world, hurried = World(), []
+    watch = world.watch(interval_ns=interval_ms * 10**6)
+    waits = iter([False, False, False, True])
+    watch._ends = SimpleNamespace(wait=lambda seconds: next(waits))  # type: ignore[assignment]
+    told = hurried
+    watch.round = lambda *, hurried: told.append(hurried)  # type: ignore[method-assign]
+    watch._run()
+    assert hurried == [False] * 3
 
 
 def test_stalls_of_all_nodes_in_a_hurried_round_are_the_hosts() -> None:
