@@ -6,7 +6,7 @@ usage: guest_cxl_poison.py --tierd PATH
 Prints {"event": "ready", "dpa": ...}, waits for the file `GO`, which says that QEMU has poisoned
 that address of the device, and prints what came of it. QEMU's device only lists poison: a read of
 the address gives what was there. So the page is taken away as a RAS daemon would, at the address
-that the service told of, and the mover is asked for it then.
+that the service reported, and the mover is asked for it then.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from tierd.core.tiermap import TierMap
 from tierd.engine.migration_counter import MigrationCounter
 from tierd.observe.tick_record import TickRecord
 from tierd.sources.faults import FaultSource
-from tierd.sources.migrations import MigrationWatch, read_vmstat
+from tierd.sources.migrations import MigrationWatch
+from tierd.topology.node_meminfo import read_vmstat
 
 
 class Moves(Ground):

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from module_build import build_module
 
 from tierd_lab import Guest
+from tierd_lab.host import find_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 PAGES = 1_000_000
 
 
@@ -24,7 +24,9 @@ def tell(*options: str) -> dict[str, Any]:
     command = [sys.executable, str(ROOT / "tests/vm/guest_page_out.py"), *options]
     command += ["--tierd", str(Path(sys.executable).with_name("tierd"))]
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
-    with Guest("dram-cxl") as guest:
+    kernel = find_kernel()
+    build_module(kernel.version)
+    with Guest("dram-cxl", kernel=kernel.image) as guest:
         result = guest.run(command, timeout=7200)
     assert result.status == 0, result.stderr[-3000:]
     told: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])

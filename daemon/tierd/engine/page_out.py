@@ -130,6 +130,7 @@ class PageOut:
                 self.gone(gone)
             if known.unknown != self._unknown:
                 why_not = "heat does not know all: samples are lost, or heat.memory is too small"
+            why_not = why_not or self._visits.trouble
             self._unknown = known.unknown
         self._tell(why_not)
 

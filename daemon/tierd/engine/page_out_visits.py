@@ -50,6 +50,7 @@ class Visits:
         pages: 4 KiB pages by what became of them: out, back, refused, incompressible.
         left_out: chunks that are not remembered, for there are too many.
         age_s: how long a page has to be without an access, in the last round.
+        trouble: why no chunk could be visited in the last round; "" where one was, or none was due.
         reads: reads of processes, which may never answer.
     """
 
@@ -63,6 +64,7 @@ class Visits:
         self.pages: Counter[str] = Counter()
         self.left_out = 0
         self.age_s = 0.0
+        self.trouble = ""
         self.reads = BoundedReads()
 
     def round(
@@ -87,6 +89,7 @@ class Visits:
         if not self._due:
             self._due = self._find_due()
         gone: list[U64Array] = []
+        trouble = ""
         # One at least, so that it ends some time however long it took to find out what is due.
         while pages > 0 and self._due:
             key = self._due.pop()
@@ -99,9 +102,11 @@ class Visits:
             except TierdError as error:
                 # It does not answer, may not be read now, or has ended: then it is no target soon.
                 self._chunks[key].due_ns = now_ns + self._age_ns
+                trouble = str(error)
                 log.debug(logfmt(event="page_out_not_visited", pid=target.pid, reason=str(error)))
             if not goes_on():
                 break
+        self.trouble = "" if gone else trouble
         return np.concatenate(gone) if gone else np.empty(0, np.uint64)
 
     def _find_due(self) -> list[Key]:
@@ -153,13 +158,16 @@ class Visits:
         self.pages["back"] += found.back
         wait_ns = self._age_ns * chunk.waits if found.ends else self._age_ns // visits
         chunk.due_ns = self._now_ns + wait_ns
+        if not found.going.any():
+            return np.empty(0, np.uint64)
+        # Before anything of it is read: a number may be another process' by now.
+        if self._memory.start_time(target.pid) != known.started.get(target.target):
+            raise TargetGoneError(f"process {target.pid} is another one now")
         going = self._compress(target.pid, chunk, _numbers(found.going, first))
         if len(going) > most:
             chunk.put_off(_marks(going[most:], first), self._now_ns, visits)
         if not len(going):
             return going
-        if self._memory.start_time(target.pid) != known.started.get(target.target):
-            raise TargetGoneError(f"process {target.pid} is another one now")
         out = self._page_out(target.pid, first, going[:most])
         if not len(out):  # its control group has no swap, for instance
             chunk.waits = min(4 * chunk.waits, PAGE_OUT.most_waits)

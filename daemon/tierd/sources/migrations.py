@@ -14,7 +14,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -27,10 +26,9 @@ from tierd.sources.ebpf import host, loader, syscalls
 from tierd.sources.ebpf.perf import EventAttr, Sample, Type
 from tierd.sources.ebpf.sampler import Sampler
 from tierd.sources.ebpf.table import SamplerSettings, Watched, map_array
+from tierd.topology.node_meminfo import read_vmstat
 
 log = logging.getLogger(__name__)
-
-VMSTAT: Final = Path("/proc/vmstat")
 
 
 class Layout:
@@ -108,12 +106,6 @@ class Migrations:
             for reason in (DEMOTION, BALANCING)
             if reason in self.by_reason
         )
-
-
-def read_vmstat(file: Path = VMSTAT) -> dict[str, int]:
-    """The counters of /proc/vmstat."""
-    lines = (line.split() for line in file.read_text().splitlines())
-    return {words[0]: int(words[1]) for words in lines if len(words) == 2}
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """An error, or several of a kind that were told of together.
+    """An error, or several of a kind that were reported together.
 
     Attributes:
         address: the host's physical address in bytes; None where nobody tells.
@@ -54,7 +54,7 @@ class ErrorReport:
 
 @dataclass(frozen=True, slots=True)
 class ErrorTotals:
-    """What was told of since the start.
+    """What was reported since the start.
 
     Attributes:
         counts: errors by node (None: not known) and kind.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How full nodes are, read each tick, and their memory blocks."""
+"""How full nodes are, read each tick, their memory blocks, and the host's memory counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from tierd.core.linux import NODES
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import NodeUsage
 
+VMSTAT: Final = Path("/proc/vmstat")
 _MOST_NODES: Final = 1 << 10
+
+
+def read_vmstat(file: Path = VMSTAT) -> dict[str, int]:
+    """The counters of /proc/vmstat."""
+    lines = (line.split() for line in file.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) == 2}
 
 
 def read_zones(root: Path = Path("/")) -> tuple[dict[int, int], dict[int, int]]:

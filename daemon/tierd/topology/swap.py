@@ -15,10 +15,10 @@ from typing import Final
 from tierd._native import lib
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tuning import PAGE_OUT
+from tierd.topology.node_meminfo import VMSTAT, read_vmstat
 
 SWAPS: Final = "proc/swaps"
 ZSWAP: Final = "sys/module/zswap/parameters/enabled"
-VMSTAT: Final = "proc/vmstat"
 SWAPPED_IN: Final = ("pswpin", "zswpin")
 TRIED_PAGES: Final = 256
 """Own pages that are paged out to measure a fault."""
@@ -59,14 +59,10 @@ def read_swaps(root: Path = Path("/")) -> list[SwapDevice]:
     return sorted(found, key=lambda each: -each.priority)
 
 
-def swapped_in(root: Path = Path("/")) -> int:
+def swapped_in(file: Path = VMSTAT) -> int:
     """Pages that all processes have read back from swap since the host's start."""
-    found = 0
-    for line in (root / VMSTAT).read_text(encoding="ascii").splitlines():
-        name, _, count = line.partition(" ")
-        if name in SWAPPED_IN:
-            found += int(count)
-    return found
+    counters = read_vmstat(file)
+    return sum(counters.get(name, 0) for name in SWAPPED_IN)
 
 
 def space(compressed_only: bool, root: Path = Path("/")) -> tuple[int, str]:

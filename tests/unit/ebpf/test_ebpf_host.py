@@ -17,7 +17,8 @@ from tierd.core.errors import UnavailableError
 from tierd.sources.ebpf import files, host
 from tierd.sources.ebpf.host import online_cpus, possible_cpus
 from tierd.sources.ebpf.table import Watched
-from tierd.sources.migrations import _OFFSETS, read_vmstat
+from tierd.sources.migrations import _OFFSETS
+from tierd.topology.node_meminfo import read_vmstat
 
 FORMAT_6_12 = """\
 name: mm_migrate_pages

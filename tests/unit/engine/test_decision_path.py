@@ -25,7 +25,7 @@ from tierd.workloads.residency import ResidencyScanner
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/develop/decision-path.md"
 LISTENS = ("tierd.observe.", "tierd.replay.", "tierd.core.quantiles")
-"""They are told of a decision, or of how long something took, and take no part in it."""
+"""They hear of a decision, or of how long something took, and take no part in it."""
 
 
 class Called:

@@ -388,11 +388,16 @@ def test_a_process_that_does_not_answer_stops_no_other_and_one_that_ended_is_for
     assert len(host.out[77]) == PAGES
 
 
-def test_a_pid_that_is_another_process_now_is_left_alone() -> None:
+def test_a_pid_that_is_another_process_now_is_neither_read_nor_paged_out() -> None:
     host = Host(started=43)
     made = host.made()
+    read: list[int] = []
+    made._visits._memory = replace(
+        made._visits._memory, compressed=lambda pid, pages: read.append(pid) or 0.3
+    )
     run(host, made, *range(1, 40))
     assert not host.out
+    assert not read
 
 
 def test_a_page_that_cannot_be_read_now_is_no_end_of_its_process() -> None:
@@ -401,6 +406,7 @@ def test_a_page_that_cannot_be_read_now_is_no_end_of_its_process() -> None:
     run(host, made, 1, 2)
     host.failing = {77: UnavailableError("input/output error")}
     run(host, made, 12)
+    assert made.state.why_not == "input/output error"
     host.failing = {}
     run(host, made, 23)
     assert len(host.out[77]) == PAGES

@@ -304,7 +304,7 @@ PAGE_OUT_LOST = _gauge(
 PAGE_OUT_FAULT = _gauge("tierd_page_out_fault_seconds", "Measured time of such a fault.")
 
 MEMORY_ERRORS = _counter(
-    "tierd_memory_errors_total", "Memory errors that the kernel told of.", "node", "kind"
+    "tierd_memory_errors_total", "Memory errors that the kernel reported.", "node", "kind"
 )
 MEMORY_ERROR_EVENTS = _counter(
     "tierd_memory_error_reports_total",
