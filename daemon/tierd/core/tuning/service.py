@@ -284,10 +284,16 @@ class PageOutTuning:
         "daemon/native/heat.c: below 2^-30 heat becomes 0",
     )
     most_refaults: float = tuned(
-        0.05, "ratio", "A chunk is left alone for longer when more of its pages came back."
+        0.3,
+        "ratio",
+        "A chunk is left alone for longer when more of its pages came back.",
+        PAGE_OUT_EVIDENCE,
     )
     most_waits: int = tuned(
-        64, "count", "Ages between the end of one and the next visit of a chunk, at most."
+        64,
+        "count",
+        "Ages between the end of one and the next visit of a chunk, at most.",
+        PAGE_OUT_EVIDENCE,
     )
     most_compressed: float = tuned(
         0.7, "ratio", "Pages stay whose samples keep more than this of their size."
