@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tierd.core.errors import ExitCode
 from tierd.doctor import Status, examine, moving
+from tierd.doctor.findings import Host, all_probes, ask_all
 
 NOBODY = 65534
 WATCHED = (
@@ -80,3 +82,32 @@ def test_an_ordinary_user_gets_reasons_and_no_traceback() -> None:
     assert "CAP_SYS_PTRACE" in result.stdout
     assert "not in the effective set" in result.stdout
     assert "Error" not in result.stdout
+
+
+PROGRAM = """
+import mmap, os, sys
+memory = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, len(memory), 4096):
+    memory[at : at + 4096] = os.urandom(int(sys.argv[1])).ljust(4096, b"7")
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="reading another process' memory needs root")
+@pytest.mark.parametrize(("random_bytes", "least", "most"), [(1024, 0.6, 0.9), (4096, 0.0, 0.35)])
+def test_paging_out_frees_what_samples_compress_to(
+    random_bytes: int, least: float, most: float
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(random_bytes)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        host = Host()
+        host.processes = {process.pid: "program", 2**22: "one that has ended"}
+        (found,) = ask_all(host, [each for each in all_probes() if each.id == "page_out"])
+        process.communicate()
+    told = re.search(r"samples of 1 of them, .* would free (0\.\d+) GiB", found.reason)
+    assert told
+    # A tenth of it is the interpreter's own, and compresses.
+    assert least <= float(told[1]) <= most

@@ -21,8 +21,8 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 44483,
-    "python_modules": 234,
+    "python_lines": 44603,
+    "python_modules": 235,
     "native_lines": 7775,
     "loose_constants": 0,
     "private_words": 0,

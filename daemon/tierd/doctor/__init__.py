@@ -7,12 +7,12 @@ that this one imports.
 
 from pathlib import Path
 
-from tierd.doctor import moving, privileges, sources
+from tierd.doctor import compression, moving, privileges, sources
 from tierd.doctor.findings import Finding, Group, Host, Report, Status, all_probes, ask_all, judge
 
 __all__ = ["Finding", "Group", "Host", "Report", "Status", "conflicting", "examine"]
 
-MODULES = (sources, moving, privileges)
+MODULES = (sources, moving, compression, privileges)
 """Imported for their probes."""
 
 
