@@ -237,10 +237,10 @@ def _explain(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
         address is not None and not 0 <= address < 1 << 64
     ):
         raise RequestError(ErrorKind.MALFORMED, "no process or address has that number")
-    fast_path = getattr(desk.service.components, "fast_path", None)
-    explainer = getattr(fast_path, "explainer", None)
-    if explainer is None:
+    fast_path = desk.service.components.fast_path
+    if fast_path is None:
         raise RequestError(ErrorKind.REFUSED, "this service keeps no record of its decisions")
+    explainer = fast_path.explainer
     explainer.judge = desk.service.explain
     if pid is not None:
         return {"processes": [desk.in_loop(lambda: explainer.explain(pid, address))]}

@@ -320,6 +320,8 @@ def _connect_page_out(service: Service) -> None:
             each.ask = lambda: service.calls.post(lambda: known_of(service))
             each.stands = lambda: service.work.stands
             each.gone = gone
+            if (fast_path := service.components.fast_path) is not None:
+                fast_path.explainer.page_out = each.explain
 
 
 def make_companions(

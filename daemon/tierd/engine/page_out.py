@@ -85,6 +85,10 @@ class PageOut:
         if self._thread is not None:
             self._thread.join(bounds.PROBE_END_S)
 
+    def explain(self, key: int) -> str:
+        """What is known of a page, from any thread."""
+        return self._visits.explain(key, time.monotonic_ns())
+
     def _run(self) -> None:
         give_up_all("CAP_DAC_READ_SEARCH", "CAP_SYS_PTRACE", "CAP_SYS_NICE")
         self._budget = CpuBudget(time.monotonic_ns(), self._spent_ns(), bounds.CPU_CREDIT_NS)

@@ -18,7 +18,7 @@ from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.bounds import PAGE_OUT_PAGES
 from tierd.core.errors import NotAnsweringError, TargetGoneError, TierdError
 from tierd.core.logfmt import logfmt
-from tierd.core.pagekey import HUGE_PAGES, BoolArray, U64Array, make_keys
+from tierd.core.pagekey import HUGE_PAGES, VPN_BITS, VPN_MASK, BoolArray, U64Array, make_keys
 from tierd.core.tuning import PAGE_OUT
 from tierd.engine.page_out_known import Known
 from tierd.migration.page_out import page_out
@@ -59,7 +59,7 @@ class Visits:
         self._chunks: dict[Key, Chunk] = {}
         self._ranges: dict[tuple[int, int], tuple[WatchedRange, ...]] = {}
         self._random = Random(0)
-        self._now_ns = self._age_ns = 0
+        self._now_ns = self._age_ns = self._steps = 0
         self._due: list[Key] = []
         self.pages: Counter[str] = Counter()
         self.left_out = 0
@@ -84,7 +84,7 @@ class Visits:
         longer = min(1 / known.counted, PAGE_OUT.most_longer)
         self.age_s = max(age_s * longer, PAGE_OUT.least_scans * known.scan_s)
         self._now_ns, self._age_ns = now_ns, int(self.age_s * 1e9)
-        visits = steps(self.age_s, known.half_life_s)
+        self._steps = visits = steps(self.age_s, known.half_life_s)
         targets = {(each.target, each.pid): each for each in known.targets}
         if not self._due:
             self._due = self._find_due()
@@ -108,6 +108,15 @@ class Visits:
                 break
         self.trouble = "" if gone else trouble
         return np.concatenate(gone) if gone else np.empty(0, np.uint64)
+
+    def explain(self, key: int, now_ns: int) -> str:
+        """What is known of a page."""
+        target, page = key >> VPN_BITS, key & VPN_MASK
+        number, at = divmod(page, PAGE_OUT_PAGES)
+        for each, pid in tuple(self._ranges):
+            if each == target and (chunk := self._chunks.get((target, pid, number))) is not None:
+                return chunk.words(at, now_ns, self._steps)
+        return "nothing is known of it: page-outs have not come to it, or look at no such memory"
 
     def _find_due(self) -> list[Key]:
         """Chunks that are due, the first at the end; all are visited before others are found."""

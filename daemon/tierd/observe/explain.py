@@ -79,6 +79,7 @@ class Explainer:
 
     Attributes:
         judge: what the policy in use would decide about a page now.
+        page_out: what page-outs know of a page; None where there are none.
     """
 
     def __init__(self, heat: HeatTable, log: DecisionLog, around: ServiceView) -> None:
@@ -86,6 +87,7 @@ class Explainer:
         self._log = log
         self._around = around
         self.judge: Callable[[PageSet], Verdict | str] = lambda page: ""
+        self.page_out: Callable[[int], str | None] = lambda key: None
 
     def explain(self, pid: int, vaddr: int | None) -> dict[str, Any]:
         """Why a page is where it is, or what was decided about a process.
@@ -95,10 +97,10 @@ class Explainer:
             says what that means and nothing else is there). For an address: `page` (its
             number), `node`, `heat`, `order`, `moved_s_ago` (null: never, or unknown),
             `verdict` (one sentence), `decision` (its terms: `reason`, `direction`, `dest`,
-            `victim`, `bar`, `price`; null where no rule was asked), and `decisions`,
-            newest first, each with `time_ns` (CLOCK_MONOTONIC), `what` ("promoted",
-            "demoted", "held back", "promotion failed", "demotion failed"), `why`, `heat`,
-            `bar`, `fate`, `node`.
+            `victim`, `bar`, `price`; null where no rule was asked), `page_out` (one sentence;
+            null where nothing is paged out), and `decisions`, newest first, each with
+            `time_ns` (CLOCK_MONOTONIC), `what` ("promoted", "demoted", "held back",
+            "promotion failed", "demotion failed"), `why`, `heat`, `bar`, `fate`, `node`.
             For a process: `decisions`, counts by what and why. `thresholds`: by card.
         """
         target = next((n for n, p in self._around.pids().items() if p == pid), None)
@@ -133,6 +135,7 @@ class Explainer:
                 "moved_s_ago": round(idle, 3) if np.isfinite(idle) else None,
             }
         told |= {"decision": None} | self._verdict(key, found, entries)
+        told["page_out"] = self.page_out(key)
         told["decisions"] = [entry_of(entry) for entry in entries]
         return told
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tierd.core.bounds import PAGE_OUT_PAGES
-from tierd.core.pagekey import BoolArray
+from tierd.core.pagekey import HUGE_PAGES, BoolArray
 from tierd.core.tuning import PAGE_OUT
 
 
@@ -159,6 +159,21 @@ class Chunk:
     def put_off(self, left: BoolArray, now_ns: int, steps: int) -> None:
         """These cannot go now: they alone may at the next visit, which is soon."""
         self.cold, self.due_ns, self.visits = packed(left), now_ns, steps
+
+    def words(self, page: int, now_ns: int, steps: int) -> str:
+        """What the last visit tells of a page of the chunk, one sentence."""
+        if bits(self.out)[page]:
+            return "it was in swap at the last visit"
+        if now_ns < self.dense_until_ns and self.dense >> page // HUGE_PAGES & 1:
+            return "it stays: samples near it do not compress"
+        if self.visits == 0:
+            if not self.due_ns:
+                return "it was not visited yet"
+            why = "; nothing near it went, or much came back" if self.waits > 1 else ""
+            return f"it is visited again in {max(0, self.due_ns - now_ns) / 1e9:.0f} s{why}"
+        if not bits(self.cold)[page]:
+            return "it stays: it is in use, is shared or locked, or is no anonymous memory"
+        return f"it was cold at {self.visits} of {steps + 1} visits, after which it goes"
 
     def went(self, out: BoolArray) -> None:
         """These were paged out."""

@@ -18,13 +18,14 @@ from tierd.core import bounds
 from tierd.core.access import F32Array, WatchedRange, WatchedTarget
 from tierd.core.bounds import PAGE_OUT_PAGES
 from tierd.core.errors import NotAnsweringError, TargetGoneError, UnavailableError
-from tierd.core.pagekey import PAGE_SIZE, U64Array, make_keys
+from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, make_keys
 from tierd.core.tuning import PAGE_OUT
 from tierd.engine.build import build
 from tierd.engine.page_out import PageOut, Swap
 from tierd.engine.page_out_known import Known
 from tierd.engine.page_out_visits import Memory
 from tierd.engine.wakeups import LoopEndedError
+from tierd.policy.page_out import steps
 from tierd.workloads.content import PageStates
 
 AGE_S = 10
@@ -449,3 +450,43 @@ def test_chunks_beyond_the_bound_are_left_alone_and_counted(
     run(host, made, 1, 2, 12)
     assert host.out[77] == set(range(10, PAGE_OUT_PAGES))
     assert made.state.left_out == 1
+
+
+def told(made: PageOut, page: int, second: int, target: int = 3) -> str:
+    return made._visits.explain(target << VPN_BITS | page, second * 10**9)
+
+
+def test_what_is_known_of_a_page_is_told() -> None:
+    host = Host(hot={20})
+    made = host.made()
+    assert told(made, 10, 0).startswith("nothing is known of it")
+    run(host, made, 1, 2)
+    visits = steps(AGE_S, host.half_life_s) + 1
+    assert told(made, 10, 3) == f"it was cold at 1 of {visits} visits, after which it goes"
+    assert told(made, 20, 3).startswith("it stays: it is in use")
+    run(host, made, 12)
+    assert told(made, 10, 13) == "it was in swap at the last visit"
+    assert told(made, 20, 13) == "it is visited again in 9 s"
+    assert told(made, 10, 13, target=4).startswith("nothing is known of it")
+
+
+def test_why_pages_stay_that_do_not_compress_or_were_in_use_for_long() -> None:
+    host = Host(kept=0.9)
+    made = host.made()
+    run(host, made, 1, 2, 12)
+    assert "do not compress" in told(made, 10, 13)
+    host = Host(hot=set(range(PAGE_OUT_PAGES)))
+    made = host.made()
+    run(host, made, 1, 2, 12)
+    assert "nothing near it went" in told(made, 10, 13)
+
+
+def test_explanations_tell_of_page_outs_where_they_are_configured() -> None:
+    service, _ = build(loads("[page_out]\nenabled = true\n"))
+    assert service.components.fast_path is not None
+    known = service.components.fast_path.explainer.page_out(3 << VPN_BITS | 10)
+    assert known is not None
+    assert known.startswith("nothing is known of it")
+    service, _ = build(loads(""))
+    assert service.components.fast_path is not None
+    assert service.components.fast_path.explainer.page_out(3 << VPN_BITS | 10) is None
