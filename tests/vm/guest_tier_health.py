@@ -4,12 +4,15 @@
 usage: guest_tier_health.py --hotset PATH --tierd PATH --interval SECONDS --cpu-limit SHARE FAULT...
 
 Prints one JSON object: an event that came too early ("": none), and for each way the guest seconds
-until the service said so and until it took that back, and the tiers' figures in between.
+until the service said so and until it took that back, and the tiers' figures in between. With the
+fault `placement` fast memory becomes slower than slow memory, where a program with hot pages in
+slow memory begins; it tells where they are before fast memory is as usual again, and after.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import queue
 import subprocess
@@ -22,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+import guest_kmod as lab
 from card_window import Window
 
 from tierd.control.protocol import Client
@@ -30,7 +34,7 @@ CONFIG = """
 [targets]
 match = {{ exe = "hotset" }}
 [sources]
-order = ["damon"]
+order = ["{source}"]
 [tier_health]
 enabled = true
 interval = "{interval}s"
@@ -41,6 +45,9 @@ USUAL_PROBES = 12
 """Intervals before the first fault."""
 MOST_S = 600
 USUAL = {"latency_ps": 430_000, "bandwidth": 20_000}
+DRAM = {"latency_ps": 118_000, "bandwidth": 100_000}
+STAYS_S = 20
+"""How long a program runs while fast memory is slow."""
 FAULTS: dict[str, tuple[dict[str, int], list[str]]] = {
     "slower": ({"latency_ps": 860_000, "bandwidth": 10_000}, ["bandwidth", "latency"]),
     "latency": ({"latency_ps": 860_000}, ["latency"]),
@@ -99,6 +106,23 @@ def fault(window: Window, events: Events, name: str) -> dict[str, Any]:
     }
 
 
+def placement(window: Window, events: Events, hotset: list[str]) -> dict[str, Any]:
+    """Where hot pages go that begin in slow memory, while fast memory is slower, and after."""
+    window.set_speed(0, latency_ps=5 * DRAM["latency_ps"], bandwidth=DRAM["bandwidth"] // 5)
+    _, said = events.next(MOST_S)
+    begin = ["--fast-node", "0", "--slow-node", "1", "--interval", "1", "--scattered"]
+    begin += ["--rate", "20000"]
+    with subprocess.Popen([*hotset, *begin], stdout=subprocess.PIPE, text=True) as work:
+        assert work.stdout is not None
+        shares = [json.loads(work.stdout.readline())["fast_share"] for _ in range(STAYS_S)]
+        window.set_speed(0, **DRAM)
+        _, took_back = events.next(MOST_S)
+        while shares[-1] < 0.9 and len(shares) < MOST_S:
+            shares.append(json.loads(work.stdout.readline())["fast_share"])
+        work.kill()
+    return {"said": said, "took_back": took_back, "shares": shares, "stays": STAYS_S}
+
+
 def main() -> int:
     """Print the findings; the service's exit status."""
     parser = argparse.ArgumentParser()
@@ -106,15 +130,19 @@ def main() -> int:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--interval", type=float, required=True)
     parser.add_argument("--cpu-limit", required=True)
-    parser.add_argument("faults", nargs="+", choices=FAULTS)
+    parser.add_argument("faults", nargs="+", choices=(*FAULTS, "placement"))
     args = parser.parse_args()
     Path("/proc/sys/kernel/numa_balancing").write_text("0")
     folder = Path(tempfile.mkdtemp())
+    moves = "placement" in args.faults
+    settings = {"interval": args.interval, "cpu_limit": args.cpu_limit}
     (folder / "tierd.toml").write_text(
-        CONFIG.format(interval=args.interval, cpu_limit=args.cpu_limit)
+        CONFIG.format(source="scan" if moves else "damon", **settings)
     )
     load = [args.hotset, "--seconds", "100000", "--rate", "2000", "--size", "64M", "--no-check"]
     with (
+        lab.module() if moves else contextlib.nullcontext(),
+        lab.tlbtick() if moves else contextlib.nullcontext(),
         subprocess.Popen(load, stdout=subprocess.DEVNULL) as hotset,
         subprocess.Popen(
             [args.tierd, "run", "--config", str(folder / "tierd.toml"), "--log-level", "debug"],
@@ -132,7 +160,10 @@ def main() -> int:
         _, early = events.next(USUAL_PROBES * args.interval)
         found: dict[str, Any] = {"early": early}
         for name in args.faults:
-            found[name] = fault(window, events, name)
+            if name == "placement":
+                found[name] = placement(window, events, load)
+            else:
+                found[name] = fault(window, events, name)
         window.lab("STOP")
         hotset.kill()
         service.terminate()

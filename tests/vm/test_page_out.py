@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = 1_000_000
 
 
-def tell(*options: str) -> dict[str, Any]:
-    """What the guest tells of rounds of page-outs."""
-    command = [sys.executable, str(ROOT / "tests/vm/guest_page_out.py"), *options]
+def in_guest(script: str, *options: str) -> dict[str, Any]:
+    """What a script tells in a machine with zram."""
+    command = [sys.executable, str(ROOT / "tests/vm" / script), *options]
     command += ["--tierd", str(Path(sys.executable).with_name("tierd"))]
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     kernel = find_kernel()
@@ -31,6 +31,12 @@ def tell(*options: str) -> dict[str, Any]:
     assert result.status == 0, result.stderr[-3000:]
     told: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     print(result.stderr[-3000:], json.dumps(told, indent=1))
+    return told
+
+
+def tell(*options: str) -> dict[str, Any]:
+    """What the guest tells of rounds of page-outs."""
+    told = in_guest("guest_page_out.py", *options)
     for found in told["rounds"]:
         assert found["went"]
         assert found["right"] is True
@@ -53,3 +59,17 @@ def test_a_million_pages_go_and_come_back_right() -> None:
     told = tell("--rounds", "40", "--hot", "8", "--written", "8", "--random", "8")
     assert told["status"]["pages"]["out"] >= PAGES
     assert told["status"]["pages"]["back"] >= 0.9 * PAGES
+
+
+@pytest.mark.soak
+def test_more_fits_before_tasks_wait_for_memory() -> None:
+    kernel, ours = (
+        in_guest("guest_page_out_fit.py", who, "--most", "1440") for who in ("kernel", "page_out")
+    )
+    assert kernel["right"]
+    assert ours["right"]
+    assert ours["fits_mib"] >= 1.3 * kernel["fits_mib"]
+    # Of sizes at which no task waits for either.
+    both = range(kernel["fits_mib"] // kernel["sizes"][0]["mib"])
+    rates = [sum(told["sizes"][each]["rate"] for each in both) for told in (ours, kernel)]
+    assert rates[0] >= 0.98 * rates[1]

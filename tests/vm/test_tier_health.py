@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from module_build import build_module
 
 from tierd.core.tuning import HEALTH
 from tierd.topology.health import RECOVERY
 from tierd_lab import Guest, Machine
+from tierd_lab.host import find_kernel
 from tierd_lab.timemodel import TimeSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +33,10 @@ def tell(interval_s: float, cpu_limit: str, *faults: str) -> dict[str, Any]:
     command += ["--hotset", str(ROOT / "build/workloads/hotset")]
     command += ["--tierd", str(Path(sys.executable).with_name("tierd"))]
     command += ["--interval", str(interval_s), "--cpu-limit", cpu_limit, *faults]
-    with Guest(replace(Machine.load("bench"), time=time, cards=())) as guest:
+    kernel = find_kernel()
+    build_module(kernel.version)
+    machine = replace(Machine.load("bench"), time=time, cards=())
+    with Guest(machine, kernel=kernel.image) as guest:
         result = guest.run(command, timeout=7200)
     assert result.status == 0, result.stderr[-3000:]
     told: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
@@ -60,6 +65,15 @@ def test_a_slow_tier_is_seen_and_recovers_and_its_figures_are_what_was_measured(
     assert far == pytest.approx(860, rel=0.1)
     # 50 us in one access of a thousand.
     assert told["stalls"]["tiers"][1][1] == pytest.approx(480, rel=0.05)
+
+
+def test_hot_pages_stay_in_slow_memory_while_fast_memory_is_slower_and_go_afterwards() -> None:
+    told = tell(1.0, "10%", "placement")["placement"]
+    assert "event=node_slow what=bandwidth+latency node=0" in told["said"]
+    assert "event=node_as_usual node=0" in told["took_back"]
+    while_slow, after = told["shares"][: told["stays"]], told["shares"][-1]
+    assert max(while_slow) < 0.2
+    assert after > 0.9
 
 
 @pytest.mark.soak
