@@ -81,17 +81,18 @@ class Events:
             return time.monotonic(), ""
 
 
-def fault(window: Window, events: Events, name: str) -> dict[str, Any]:
-    """What becomes of one fault, which begins now and ends once it was seen."""
+def fault(window: Window, events: Events, name: str, pid: int) -> dict[str, Any]:
+    """What becomes of one fault, which begins now and ends once it was seen; pid: of a target."""
     change, symptoms = FAULTS[name]
     begun = time.monotonic()
     window.set_speed(1, **{**USUAL, **change})
-    said, slow, status = "-", [], {}
+    said, slow, status, explained = "-", [], {}, {}
     # A fault may begin in the middle of a measurement.
     while said and slow != symptoms:
         seen, said = events.next(MOST_S)
         with Client(SOCKET) as client:
             status = client.ask("status")
+            (explained,) = client.ask("explain", pid=pid)["processes"]
         slow = [each for node in status["slow_nodes"] for each in node["symptoms"]]
     ended = time.monotonic()
     window.set_speed(1, **USUAL)
@@ -100,6 +101,7 @@ def fault(window: Window, events: Events, name: str) -> dict[str, Any]:
         "seen_s": seen - begun,
         "said": said,
         "slow_nodes": status["slow_nodes"],
+        "explained": explained["slow_nodes"],
         "tiers": [[tier["name"], tier["latency_ns"]] for tier in status["tiers"]],
         "gone_s": gone - ended,
         "took_back": took_back,
@@ -163,7 +165,7 @@ def main() -> int:
             if name == "placement":
                 found[name] = placement(window, events, load)
             else:
-                found[name] = fault(window, events, name)
+                found[name] = fault(window, events, name, hotset.pid)
         window.lab("STOP")
         hotset.kill()
         service.terminate()

@@ -49,6 +49,8 @@ def check(told: dict[str, Any], symptoms: list[str], interval_s: float) -> None:
     assert f"event=node_slow what={what} node=1" in told["said"]
     (slow,) = told["slow_nodes"]
     assert (slow["node"], slow["symptoms"]) == (1, symptoms)
+    (explained,) = told["explained"]
+    assert explained.startswith(f"node 1 is slow ({', '.join(symptoms)})")
     assert "event=node_as_usual node=1" in told["took_back"]
     # The fault may end in the middle of an interval.
     assert told["gone_s"] > (RECOVERY * HEALTH.slow_probes - 1) * interval_s

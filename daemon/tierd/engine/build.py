@@ -254,6 +254,8 @@ def build(
 def _connect_health(health: TierHealth, service: Service) -> None:
     """Have the service read its tiers again when a node became slow or recovered."""
     health.tiers = lambda: service.tiers
+    if (fast_path := service.components.fast_path) is not None:
+        fast_path.explainer.slow_nodes = health.slow_nodes
     health.on_change = lambda: service.calls.post(service.read_tiers).add_done_callback(
         _log_failure
     )

@@ -202,6 +202,15 @@ class TierHealth:
             log.info(logfmt(event="node_not_measured", node=node, reason=result))
         self.results[node, result] = self.results.get((node, result), 0) + 1
 
+    def slow_nodes(self) -> list[str]:
+        """A sentence for each node that is slow; any thread may ask."""
+        return [
+            f"node {number} is slow ({', '.join(sorted(each.symptoms))}): its latency is "
+            f"{each.latency_ratio:.2f} times the usual, its bandwidth {each.bandwidth_ratio:.2f}"
+            for number, each in sorted(self.health.items())
+            if each.symptoms
+        ]
+
     def over(
         self, reader: Callable[[Config], Callable[[], TierMap]]
     ) -> Callable[[Config], Callable[[], TierMap]]:

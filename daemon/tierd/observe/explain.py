@@ -80,6 +80,7 @@ class Explainer:
     Attributes:
         judge: what the policy in use would decide about a page now.
         page_out: what page-outs know of a page; None where there are none.
+        slow_nodes: nodes that are slow now, with whose measured figures is decided.
     """
 
     def __init__(self, heat: HeatTable, log: DecisionLog, around: ServiceView) -> None:
@@ -88,6 +89,7 @@ class Explainer:
         self._around = around
         self.judge: Callable[[PageSet], Verdict | str] = lambda page: ""
         self.page_out: Callable[[int], str | None] = lambda key: None
+        self.slow_nodes: Callable[[], list[str]] = list
 
     def explain(self, pid: int, vaddr: int | None) -> dict[str, Any]:
         """Why a page is where it is, or what was decided about a process.
@@ -102,6 +104,7 @@ class Explainer:
             `time_ns` (CLOCK_MONOTONIC), `what` ("promoted", "demoted", "held back",
             "promotion failed", "demotion failed"), `why`, `heat`, `bar`, `fate`, `node`.
             For a process: `decisions`, counts by what and why. `thresholds`: by card.
+            `slow_nodes`: a sentence for each node that is slow.
         """
         target = next((n for n, p in self._around.pids().items() if p == pid), None)
         told: dict[str, Any] = {"pid": pid, "watched": target is not None}
@@ -113,7 +116,7 @@ class Explainer:
                 else "no process has that number; it may have ended"
             )
             return told
-        told["thresholds"] = dict(self._around.thresholds())
+        told |= {"thresholds": dict(self._around.thresholds()), "slow_nodes": self.slow_nodes()}
         if vaddr is None:
             return told | {"decisions": counts_of(self._log.of_target(target))}
         vpn = (vaddr >> PAGE_SHIFT) & VPN_MASK

@@ -116,6 +116,8 @@ def test_a_slow_tiers_figures_are_what_is_measured_and_decisions_follow(
     assert world.changes == 1
     assert watch.health[1].symptoms == {Symptom.LATENCY, Symptom.BANDWIDTH}
     assert watch.health[0].symptoms == frozenset()
+    (said,) = watch.slow_nodes()
+    assert said.startswith("node 1 is slow (bandwidth, latency): its latency is 2.0")
     now = watch.applied(tiers)
     assert now.tiers[1].latency_ns.value == pytest.approx(860, rel=0.03)
     assert now.tiers[1].latency_ns.provenance is Provenance.MEASURED
@@ -133,6 +135,7 @@ def test_a_slow_tiers_figures_are_what_is_measured_and_decisions_follow(
     rounds(watch, 5)
     assert world.changes == told
     assert watch.applied(tiers) is tiers
+    assert watch.slow_nodes() == []
     events = [record.message.split()[0] for record in caplog.records]
     assert events == ["event=node_slow", "event=node_as_usual"]
     assert "what=bandwidth+latency" in caplog.records[0].message
