@@ -275,19 +275,24 @@ def _listen(path: Path, readers: int | None) -> socket.socket:
             raise UnavailableError(
                 f"another tierd listens on {path}", hint="stop it, or choose another control.socket"
             )
-        path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Who finds the socket may connect to it: it gets its name when it listens.
+    early = path.with_name(f"{path.name}.new")
     try:
         # The socket has these rights from its first moment: bind takes them from here.
         os.fchmod(listener.fileno(), 0o600)
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        listener.bind(str(path))
+        early.unlink(missing_ok=True)
+        listener.bind(str(early))
         if readers is not None:
-            os.chown(path, -1, readers)
-            path.chmod(0o660)
+            os.chown(early, -1, readers)
+            early.chmod(0o660)
         listener.listen(64)
+        early.rename(path)
     except OSError as error:
         listener.close()
+        with contextlib.suppress(OSError):
+            early.unlink()
         raise UnavailableError(f"cannot listen on {path}: {error.strerror or error}") from error
     return listener
 

@@ -80,6 +80,22 @@ def test_a_socket_left_behind_is_replaced_and_one_in_use_is_not(tmp_path: Path, 
             assert client.ask("version")
 
 
+def test_a_socket_has_its_name_only_once_it_can_be_connected_to(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _, desk = make_desk(tmp_path)
+    listen, there = socket.socket.listen, []
+
+    def watched(listener: socket.socket, most: int) -> None:
+        there.append(path.exists())
+        listen(listener, most)
+
+    monkeypatch.setattr(socket.socket, "listen", watched)
+    with listening(path, desk):
+        assert there == [False]
+        assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
 def test_a_file_in_the_place_of_the_socket_stays(tmp_path: Path, path: Path):
     _, desk = make_desk(tmp_path)
     path.parent.mkdir()
