@@ -56,7 +56,7 @@ def test_cold_memory_goes_and_comes_back_and_other_memory_stays() -> None:
 
 @pytest.mark.soak
 def test_a_million_pages_go_and_come_back_right() -> None:
-    told = tell("--rounds", "40", "--hot", "8", "--written", "8", "--random", "8")
+    told = tell("--rounds", "9", "--cold", "512", "--hot", "8", "--written", "8", "--random", "8")
     assert told["status"]["pages"]["out"] >= PAGES
     assert told["status"]["pages"]["back"] >= 0.9 * PAGES
 

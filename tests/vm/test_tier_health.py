@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/bench/tiering"))
+
 from module_build import build_module
 
 from tierd.core.tuning import HEALTH
@@ -18,21 +21,22 @@ from tierd.topology.health import RECOVERY
 from tierd_lab import Guest, Machine
 from tierd_lab.host import find_kernel
 from tierd_lab.timemodel import TimeSpec
+from workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
+MEASUREMENTS = 2 * 3600 / 5
+INTERVAL_S = 0.5
 SEEN_S = 30.0
 """Guest seconds within which a fault is to be seen with the shipped settings."""
 
 
-def tell(interval_s: float, cpu_limit: str, *faults: str) -> dict[str, Any]:
-    """What the guest tells of these faults; its clock shows what a probe has to see."""
-    for folder, target in (("fpga", "lab"), ("tests/workloads", "all")):
-        subprocess.run(["make", "-s", "-C", ROOT / folder, target], check=True)
+def in_guest(script: str, *arguments: str) -> dict[str, Any]:
+    """What a script in the guest tells; the guest's clock shows what a probe has to see."""
+    for command in (["fpga", "lab"], ["tests/workloads"], ["tests/workloads/suite"]):
+        subprocess.run(["make", "-s", "-C", *command], cwd=ROOT, check=True)
     time = TimeSpec(instruction_ps=1000, follow=True, behind_us=2)
-    command = [sys.executable, str(ROOT / "tests/vm/guest_tier_health.py")]
-    command += ["--hotset", str(ROOT / "build/workloads/hotset")]
-    command += ["--tierd", str(Path(sys.executable).with_name("tierd"))]
-    command += ["--interval", str(interval_s), "--cpu-limit", cpu_limit, *faults]
+    command = [sys.executable, str(ROOT / "tests/vm" / script)]
+    command += ["--tierd", str(Path(sys.executable).with_name("tierd")), *arguments]
     kernel = find_kernel()
     build_module(kernel.version)
     machine = replace(Machine.load("bench"), time=time, cards=())
@@ -42,6 +46,13 @@ def tell(interval_s: float, cpu_limit: str, *faults: str) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     print(result.stderr[-3000:], json.dumps(told, indent=1))
     return told
+
+
+def tell(interval_s: float, cpu_limit: str, *faults: str) -> dict[str, Any]:
+    """What the guest tells of these faults."""
+    hotset = str(ROOT / "build/workloads/hotset")
+    settings = ["--hotset", hotset, "--interval", str(interval_s), "--cpu-limit", cpu_limit]
+    return in_guest("guest_tier_health.py", *settings, *faults)
 
 
 def check(told: dict[str, Any], symptoms: list[str], interval_s: float) -> None:
@@ -85,3 +96,19 @@ def test_with_the_shipped_settings_each_fault_is_seen_in_half_a_minute() -> None
     for fault in ("latency", "bandwidth", "stalls"):
         check(told[fault], [fault], 5.0)
         assert told[fault]["seen_s"] < SEEN_S
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_no_false_alarm_beside_a_workload(name: str) -> None:
+    """All ten together have as many measurements as two hours with the shipped interval."""
+    workload = WORKLOADS[name]
+    seconds = MEASUREMENTS / len(WORKLOADS) * INTERVAL_S
+    told = in_guest(
+        "guest_false_alarms.py",
+        *("--interval", str(INTERVAL_S), "--seconds", str(seconds)),
+        *(str(ROOT / "build/workloads" / name), *workload.arguments),
+    )
+    assert told["said"] == []
+    for count in told["probes"].values():
+        assert count >= 0.9 * MEASUREMENTS / len(WORKLOADS)
