@@ -3,8 +3,8 @@
 
 usage: false_alarms.py [--hours H] [--interval S] [--nodes N] [WORKLOAD...]
 
-Several nodes are made up, which are all the memory of the node that this process is on: what one of
-them shows and not the others is noise, and each finding is a false alarm. The thread, the probes
+Several nodes are made up, which all are the host's first node: what one of them shows and not the
+others is noise, and each finding is a false alarm. The thread, the probes
 and their budget are the service's. Names of workloads of the benchmark's suite run one after
 another meanwhile, for equal shares of the time.
 
@@ -17,6 +17,8 @@ import argparse
 import contextlib
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -80,10 +82,10 @@ def running(command: Sequence[str]) -> Iterator[None]:
         return
     again = ["sh", "-c", 'while "$@"; do :; done', "sh", *command]
     with subprocess.Popen(again, stdout=subprocess.DEVNULL, start_new_session=True) as process:
-        try:
-            yield
-        finally:
-            subprocess.run(["pkill", "-g", str(process.pid)], check=False)
+        yield
+        if process.poll() is not None:
+            raise RuntimeError(f"{command[0]} failed")
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 def main() -> None:

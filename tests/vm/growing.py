@@ -56,7 +56,8 @@ class Growing:
         counted = int(hot[:, WORDS - 1].sum()) == self.updates
         return (
             counted
-            and not cold[:, WORDS - 1].any()
+            and not cold[:, WORDS // 4 :].any()
+            and not hot[:, WORDS // 4 : -1].any()
             and all(
                 bool((half[:, 0] == np.arange(self.pages)).all())
                 and bool((half[:, 1 : WORDS // 4] == self.quarter[1:]).all())

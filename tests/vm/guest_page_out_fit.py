@@ -70,6 +70,7 @@ def service(tierd: str, *, enabled: bool) -> Iterator[None]:
         try:
             assert until(lambda: SOCKET.exists() or process.poll() is not None)
             yield
+            assert process.poll() is None
         finally:
             process.terminate()
 

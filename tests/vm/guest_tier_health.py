@@ -6,7 +6,8 @@ usage: guest_tier_health.py --hotset PATH --tierd PATH --interval SECONDS --cpu-
 Prints one JSON object: an event that came too early ("": none), and for each way the guest seconds
 until the service said so and until it took that back, and the tiers' figures in between. With the
 fault `placement` fast memory becomes slower than slow memory, where a program with hot pages in
-slow memory begins; it tells where they are before fast memory is as usual again, and after.
+slow memory begins; the object has their share in fast memory, second by second, until fast memory
+is as usual again, and after.
 """
 
 from __future__ import annotations
@@ -86,13 +87,13 @@ def fault(window: Window, events: Events, name: str, pid: int) -> dict[str, Any]
     change, symptoms = FAULTS[name]
     begun = time.monotonic()
     window.set_speed(1, **{**USUAL, **change})
-    said, slow, status, explained = "-", [], {}, {}
+    said, slow, status, explained = "-", [], {}, []
     # A fault may begin in the middle of a measurement.
     while said and slow != symptoms:
         seen, said = events.next(MOST_S)
         with Client(SOCKET) as client:
             status = client.ask("status")
-            (explained,) = client.ask("explain", pid=pid)["processes"]
+            explained = client.ask("explain", pid=pid).get("slow_nodes", [])
         slow = [each for node in status["slow_nodes"] for each in node["symptoms"]]
     ended = time.monotonic()
     window.set_speed(1, **USUAL)
@@ -101,7 +102,7 @@ def fault(window: Window, events: Events, name: str, pid: int) -> dict[str, Any]
         "seen_s": seen - begun,
         "said": said,
         "slow_nodes": status["slow_nodes"],
-        "explained": explained["slow_nodes"],
+        "explained": explained,
         "tiers": [[tier["name"], tier["latency_ns"]] for tier in status["tiers"]],
         "gone_s": gone - ended,
         "took_back": took_back,
@@ -110,7 +111,7 @@ def fault(window: Window, events: Events, name: str, pid: int) -> dict[str, Any]
 
 def placement(window: Window, events: Events, hotset: list[str]) -> dict[str, Any]:
     """Where hot pages go that begin in slow memory, while fast memory is slower, and after."""
-    window.set_speed(0, latency_ps=5 * DRAM["latency_ps"], bandwidth=DRAM["bandwidth"] // 5)
+    window.set_speed(0, **{**DRAM, "latency_ps": 5 * DRAM["latency_ps"]})
     _, said = events.next(MOST_S)
     begin = ["--fast-node", "0", "--slow-node", "1", "--interval", "1", "--scattered"]
     begin += ["--rate", "20000"]

@@ -68,8 +68,5 @@ def test_more_fits_before_tasks_wait_for_memory() -> None:
     )
     assert kernel["right"]
     assert ours["right"]
+    assert kernel["fits_mib"] > 0
     assert ours["fits_mib"] >= 1.3 * kernel["fits_mib"]
-    # Of sizes at which no task waits for either.
-    both = range(kernel["fits_mib"] // kernel["sizes"][0]["mib"])
-    rates = [sum(told["sizes"][each]["rate"] for each in both) for told in (ours, kernel)]
-    assert rates[0] >= 0.98 * rates[1]

@@ -155,6 +155,7 @@ def _explain(args: argparse.Namespace) -> Iterator[Answer]:
 
 def _explain_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
     del args
+    yield from map(printable, answer.get("slow_nodes", ()))
     if "targets" in answer:
         yield f"{answer['targets']} watched processes in {printable(answer['cgroup'])}"
     for process in answer["processes"]:

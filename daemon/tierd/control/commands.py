@@ -242,8 +242,9 @@ def _explain(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
         raise RequestError(ErrorKind.REFUSED, "this service keeps no record of its decisions")
     explainer = fast_path.explainer
     explainer.judge = desk.service.explain
+    slow = {"slow_nodes": found} if (found := explainer.slow_nodes()) else {}
     if pid is not None:
-        return {"processes": [desk.in_loop(lambda: explainer.explain(pid, address))]}
+        return {"processes": [desk.in_loop(lambda: explainer.explain(pid, address))], **slow}
 
     def group() -> dict[str, Any]:
         targets = list(desk.service.components.tracking.targets.values())
@@ -256,7 +257,7 @@ def _explain(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
             "processes": [explainer.explain(t.pid, None) for t in chosen[:MOST_EXPLAINED]],
         }
 
-    return desk.in_loop(group)
+    return {**desk.in_loop(group), **slow}
 
 
 def _set(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:

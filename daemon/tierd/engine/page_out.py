@@ -87,7 +87,9 @@ class PageOut:
 
     def explain(self, key: int) -> str:
         """What is known of a page, from any thread."""
-        return self._visits.explain(key, time.monotonic_ns())
+        said = self._visits.explain(key, time.monotonic_ns())
+        why_not = self.state.why_not
+        return f"{said}; nothing is paged out now: {why_not}" if why_not else said
 
     def _run(self) -> None:
         give_up_all("CAP_DAC_READ_SEARCH", "CAP_SYS_PTRACE", "CAP_SYS_NICE")

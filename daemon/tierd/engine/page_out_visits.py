@@ -116,7 +116,10 @@ class Visits:
         for each, pid in tuple(self._ranges):
             if each == target and (chunk := self._chunks.get((target, pid, number))) is not None:
                 return chunk.words(at, now_ns, self._steps)
-        return "nothing is known of it: page-outs have not come to it, or look at no such memory"
+        return (
+            "it is not among the memory that page-outs look at: they have just begun, its source "
+            "does not see its process, or there is too much"
+        )
 
     def _find_due(self) -> list[Key]:
         """Chunks that are due, the first at the end; all are visited before others are found."""

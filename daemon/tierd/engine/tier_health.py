@@ -205,8 +205,9 @@ class TierHealth:
     def slow_nodes(self) -> list[str]:
         """A sentence for each node that is slow; any thread may ask."""
         return [
-            f"node {number} is slow ({', '.join(sorted(each.symptoms))}): its latency is "
-            f"{each.latency_ratio:.2f} times the usual, its bandwidth {each.bandwidth_ratio:.2f}"
+            f"node {number} is slow ({', '.join(sorted(each.symptoms))}): a read takes "
+            f"{each.latest.mean_ns:.0f} ns (usually {each.usual_latency_ns:.0f}), a stream gets "
+            f"{each.latest.bandwidth_bytes_per_s / 1e9:.3g} GB/s ({each.usual_bandwidth / 1e9:.3g})"
             for number, each in sorted(self.health.items())
             if each.symptoms
         ]

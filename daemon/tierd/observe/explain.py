@@ -21,6 +21,7 @@ from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.hotness.table import HeatTable
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import DecisionLog, counts_of, entry_of
+from tierd.policy.page_out import IN_SWAP
 from tierd.policy.rule import Verdict
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.selection import SourceSelector
@@ -79,8 +80,8 @@ class Explainer:
 
     Attributes:
         judge: what the policy in use would decide about a page now.
-        page_out: what page-outs know of a page; None where there are none.
-        slow_nodes: nodes that are slow now, with whose measured figures is decided.
+        page_out: what page-outs know of a page; None where they are not configured.
+        slow_nodes: a sentence for each node that is slow now.
     """
 
     def __init__(self, heat: HeatTable, log: DecisionLog, around: ServiceView) -> None:
@@ -99,12 +100,11 @@ class Explainer:
             says what that means and nothing else is there). For an address: `page` (its
             number), `node`, `heat`, `order`, `moved_s_ago` (null: never, or unknown),
             `verdict` (one sentence), `decision` (its terms: `reason`, `direction`, `dest`,
-            `victim`, `bar`, `price`; null where no rule was asked), `page_out` (one sentence;
-            null where nothing is paged out), and `decisions`, newest first, each with
+            `victim`, `bar`, `price`; null where no rule was asked), `page_out` (one sentence,
+            where page-outs are configured), and `decisions`, newest first, each with
             `time_ns` (CLOCK_MONOTONIC), `what` ("promoted", "demoted", "held back",
             "promotion failed", "demotion failed"), `why`, `heat`, `bar`, `fate`, `node`.
             For a process: `decisions`, counts by what and why. `thresholds`: by card.
-            `slow_nodes`: a sentence for each node that is slow.
         """
         target = next((n for n, p in self._around.pids().items() if p == pid), None)
         told: dict[str, Any] = {"pid": pid, "watched": target is not None}
@@ -116,7 +116,7 @@ class Explainer:
                 else "no process has that number; it may have ended"
             )
             return told
-        told |= {"thresholds": dict(self._around.thresholds()), "slow_nodes": self.slow_nodes()}
+        told["thresholds"] = dict(self._around.thresholds())
         if vaddr is None:
             return told | {"decisions": counts_of(self._log.of_target(target))}
         vpn = (vaddr >> PAGE_SHIFT) & VPN_MASK
@@ -138,7 +138,10 @@ class Explainer:
                 "moved_s_ago": round(idle, 3) if np.isfinite(idle) else None,
             }
         told |= {"decision": None} | self._verdict(key, found, entries)
-        told["page_out"] = self.page_out(key)
+        if (said := self.page_out(key)) is not None:
+            told["page_out"] = said
+            if not len(found) and said.startswith(IN_SWAP):
+                told["verdict"] = said
         told["decisions"] = [entry_of(entry) for entry in entries]
         return told
 

@@ -17,13 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from tierd.core.bounds import PAGE_OUT_PAGES
 from tierd.core.pagekey import HUGE_PAGES, BoolArray
 from tierd.core.tuning import PAGE_OUT
+
+IN_SWAP: Final = "it was in swap at the last visit"
 
 
 def steps(age_s: float, half_life_s: float) -> int:
@@ -150,6 +152,7 @@ class Chunk:
             self.visits, self.cold = self.visits + 1, packed(seen.cold & bits(self.cold))
         else:
             self.visits, going, ends = 0, seen.cold & bits(self.cold), True
+            self.cold = packed(going)
         if ends:
             self.waits = max(1, self.waits // 2) if going.any() else 2 * self.waits
             self.waits = min(self.waits, PAGE_OUT.most_waits)
@@ -161,19 +164,21 @@ class Chunk:
         self.cold, self.due_ns, self.visits = packed(left), now_ns, steps
 
     def words(self, page: int, now_ns: int, steps: int) -> str:
-        """What the last visit tells of a page of the chunk, one sentence."""
+        """What the last visit tells of a page of the chunk, one sentence; any thread may ask."""
+        visits, wait_s = self.visits, max(0, self.due_ns - now_ns) / 1e9
+        again = f"; it is looked at again in {wait_s:.0f} s"
         if bits(self.out)[page]:
-            return "it was in swap at the last visit"
+            return IN_SWAP
+        if self.heat.unknown < 0:
+            return f"it could not be looked at yet{again}"
         if now_ns < self.dense_until_ns and self.dense >> page // HUGE_PAGES & 1:
-            return "it stays: samples near it do not compress"
-        if self.visits == 0:
-            if not self.due_ns:
-                return "it was not visited yet"
-            why = "; nothing near it went, or much came back" if self.waits > 1 else ""
-            return f"it is visited again in {max(0, self.due_ns - now_ns) / 1e9:.0f} s{why}"
+            return f"it stays: samples near it do not compress{again}"
         if not bits(self.cold)[page]:
-            return "it stays: it is in use, is shared or locked, or is no anonymous memory"
-        return f"it was cold at {self.visits} of {steps + 1} visits, after which it goes"
+            why = "it was in use, or it is not in memory, shared, locked or not anonymous"
+            return f"it stays: {why}{again}"
+        if not visits:
+            return f"it was cold for long enough, and did not go{again}"
+        return f"it was cold at {min(visits, steps)} visits, and goes after {steps + 1}{again}"
 
     def went(self, out: BoolArray) -> None:
         """These were paged out."""

@@ -335,6 +335,12 @@ def test_no_events_are_made_while_nobody_listens():
 
 
 class _Explainer:
+    def __init__(self) -> None:
+        self.slow: list[str] = []
+
+    def slow_nodes(self) -> list[str]:
+        return self.slow
+
     def explain(self, pid: int, vaddr: int | None) -> dict[str, Any]:
         return {"pid": pid, "address": vaddr}
 
@@ -351,6 +357,10 @@ def test_explain_asks_about_a_page_a_process_or_the_processes_of_a_group(tmp_pat
         assert group["processes"] == [{"pid": 1, "address": None}]
         none = dispatch(desk, ROOT, Request("explain", {"cgroup": "/elsewhere"}))
         assert none["targets"] == 0
+        steering.explainer.slow = ["node 1 is slow"]
+        for args in ({"pid": 1}, {"cgroup": "/"}):
+            told = dispatch(desk, ROOT, Request("explain", args))
+            assert told["slow_nodes"] == ["node 1 is slow"]
 
 
 def test_reload_tells_what_is_in_force_or_why_nothing_is(tmp_path: Path):

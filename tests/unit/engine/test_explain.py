@@ -31,6 +31,7 @@ from tierd.observe.decisions import ENTRY, DecisionLog
 from tierd.observe.explain import Explainer
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import Budget
+from tierd.policy.page_out import IN_SWAP
 from tierd.policy.rule import Verdict
 from tierd.policy.watermark import WatermarkPolicy
 
@@ -133,6 +134,17 @@ def test_a_page_nobody_has_seen(bench: Bench) -> None:
     assert "no access to it was seen" in told["verdict"]
     assert (told["node"], told["heat"], told["decisions"]) == (None, 0.0, [])
     assert told["thresholds"] == {"0": 17}
+    assert "page_out" not in told
+
+
+def test_a_page_that_was_paged_out_is_told_as_such(bench: Bench) -> None:
+    asked: list[int] = []
+    bench.explainer.page_out = lambda key: asked.append(key) or IN_SWAP
+    told = bench.explain(0x1000)
+    assert (told["verdict"], told["page_out"]) == (IN_SWAP, IN_SWAP)
+    assert asked == [BASE | 0x1000]
+    bench.explainer.page_out = lambda key: "it was not visited yet"
+    assert "no access to it was seen" in bench.explain(0x1000)["verdict"]
 
 
 @pytest.mark.parametrize(

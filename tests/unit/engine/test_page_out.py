@@ -25,7 +25,7 @@ from tierd.engine.page_out import PageOut, Swap
 from tierd.engine.page_out_known import Known
 from tierd.engine.page_out_visits import Memory
 from tierd.engine.wakeups import LoopEndedError
-from tierd.policy.page_out import steps
+from tierd.policy.page_out import IN_SWAP, steps
 from tierd.workloads.content import PageStates
 
 AGE_S = 10
@@ -459,26 +459,39 @@ def told(made: PageOut, page: int, second: int, target: int = 3) -> str:
 def test_what_is_known_of_a_page_is_told() -> None:
     host = Host(hot={20})
     made = host.made()
-    assert told(made, 10, 0).startswith("nothing is known of it")
+    assert told(made, 10, 0).startswith("it is not among the memory")
     run(host, made, 1, 2)
     visits = steps(AGE_S, host.half_life_s) + 1
-    assert told(made, 10, 3) == f"it was cold at 1 of {visits} visits, after which it goes"
-    assert told(made, 20, 3).startswith("it stays: it is in use")
+    assert told(made, 10, 3).startswith(f"it was cold at 1 visits, and goes after {visits};")
+    assert told(made, 20, 3).startswith("it stays: it was in use")
     run(host, made, 12)
-    assert told(made, 10, 13) == "it was in swap at the last visit"
-    assert told(made, 20, 13) == "it is visited again in 9 s"
-    assert told(made, 10, 13, target=4).startswith("nothing is known of it")
+    assert told(made, 10, 13) == IN_SWAP
+    assert told(made, 20, 13).startswith("it stays: it was in use")
+    assert told(made, 20, 13).endswith("again in 9 s")
+    assert told(made, 10, 13, target=4).startswith("it is not among the memory")
 
 
-def test_why_pages_stay_that_do_not_compress_or_were_in_use_for_long() -> None:
+def test_why_pages_stay_that_do_not_compress_or_cannot_go() -> None:
     host = Host(kept=0.9)
     made = host.made()
     run(host, made, 1, 2, 12)
     assert "do not compress" in told(made, 10, 13)
-    host = Host(hot=set(range(PAGE_OUT_PAGES)))
+    host = Host(stuck={11})
     made = host.made()
     run(host, made, 1, 2, 12)
-    assert "nothing near it went" in told(made, 10, 13)
+    assert told(made, 11, 13).startswith("it was cold for long enough, and did not go")
+    host = Host()
+    host.failing = {77: UnavailableError("input/output error")}
+    made = host.made()
+    run(host, made, 1, 2)
+    assert told(made, 10, 3).startswith("it could not be looked at yet")
+
+
+def test_what_stops_page_outs_is_told_of_each_page() -> None:
+    host = Host(space=(0, "there is no swap"))
+    made = host.made()
+    run(host, made, 1, 2)
+    assert made.explain(3 << VPN_BITS | 10).endswith("nothing is paged out now: there is no swap")
 
 
 def test_explanations_tell_of_page_outs_where_they_are_configured() -> None:
@@ -486,7 +499,7 @@ def test_explanations_tell_of_page_outs_where_they_are_configured() -> None:
     assert service.components.fast_path is not None
     known = service.components.fast_path.explainer.page_out(3 << VPN_BITS | 10)
     assert known is not None
-    assert known.startswith("nothing is known of it")
+    assert known.startswith("it is not among the memory")
     service, _ = build(loads(""))
     assert service.components.fast_path is not None
     assert service.components.fast_path.explainer.page_out(3 << VPN_BITS | 10) is None

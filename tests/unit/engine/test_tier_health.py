@@ -26,7 +26,7 @@ from tierd.core.tiermap import (
 )
 from tierd.core.tuning import HEALTH
 from tierd.engine import tier_health
-from tierd.engine.build import make_tier_health
+from tierd.engine.build import build, make_tier_health
 from tierd.engine.tier_health import TierHealth
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import of_health
@@ -117,7 +117,7 @@ def test_a_slow_tiers_figures_are_what_is_measured_and_decisions_follow(
     assert watch.health[1].symptoms == {Symptom.LATENCY, Symptom.BANDWIDTH}
     assert watch.health[0].symptoms == frozenset()
     (said,) = watch.slow_nodes()
-    assert said.startswith("node 1 is slow (bandwidth, latency): its latency is 2.0")
+    assert said.startswith("node 1 is slow (bandwidth, latency): a read takes ")
     now = watch.applied(tiers)
     assert now.tiers[1].latency_ns.value == pytest.approx(860, rel=0.03)
     assert now.tiers[1].latency_ns.provenance is Provenance.MEASURED
@@ -445,3 +445,10 @@ def test_it_is_off_unless_asked_for() -> None:
     assert not loads("").tier_health.enabled
     found = loads('[tier_health]\nenabled = true\ninterval = "1s"\ncpu_limit = "1%"').tier_health
     assert (found.enabled, found.interval_ns, found.cpu_limit) == (True, 10**9, 0.01)
+
+
+def test_explanations_name_slow_nodes() -> None:
+    service, _ = build(loads(""))
+    assert service.components.fast_path is not None
+    slow_nodes = service.components.fast_path.explainer.slow_nodes
+    assert getattr(slow_nodes, "__func__", None) is TierHealth.slow_nodes
