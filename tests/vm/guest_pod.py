@@ -153,7 +153,8 @@ class Pod:
         self._folder(config)
         (config / "tierd.toml").write_text(CONFIGURATION)
         (config / "conf.d").mkdir(exist_ok=True)
-        (config / "conf.d/emulated.toml").write_text(EMULATED)
+        # Commands get the answer of a loop that waits for its CPU.
+        (config / "conf.d/emulated.toml").write_text(EMULATED + '[control]\ntimeout = "1min"\n')
         names = (f"+{name.lower()}" for name in SECURITY["capabilities"]["add"])
         bounding = "--bounding-set=-all," + ",".join(names)
         self._confined = ["setpriv", "--no-new-privs", "--inh-caps=-all", bounding]
