@@ -180,7 +180,7 @@ class CostRound(Round):
         """Plan pages to a tier, as far as there is room."""
         at = np.flatnonzero(np.isin(self.pages.page, page) & (self.tier != rank))
         for source in np.unique(self.tier[at]):
-            self._plan(Step(at[self.tier[at] == source], int(source), rank, False, 0.0))
+            self._plan(Step(at[self.tier[at] == source], int(source), rank, 0.0))
 
     def promise(self, rule: Rule) -> float:
         """Part of what is waited that the model says the best end would save."""

@@ -157,7 +157,6 @@ class Decision:
     Attributes:
         quantile: QF(1 - p), None without a histogram.
         over_quota, under_error, overflow: which limits were applied.
-        clamped: the threshold is a limit and not the quantile.
     """
 
     state: CardState
@@ -165,7 +164,6 @@ class Decision:
     over_quota: bool
     under_error: bool
     overflow: bool
-    clamped: bool
 
 
 def first_state(settings: NeoMemSettings, threshold: int) -> CardState:
@@ -213,8 +211,7 @@ def decide(
     if not int(profile.histogram.sum()):
         raw = _blind(state, profile, over_quota=over_quota or overflow)
         threshold = _clamp(raw, profile, max(settings.least_count, least_count))
-        kept = CardState(p, threshold, 1.0)
-        return Decision(kept, None, over_quota, False, overflow, threshold != raw)
+        return Decision(CardState(p, threshold, 1.0), None, over_quota, False, overflow)
     quantile = _quantile(profile, p)
     under_error = quantile < profile.error_bound
     if under_error:
@@ -222,14 +219,7 @@ def decide(
         quantile = _quantile(profile, p)
     raw = int(max(1, quantile) * boost) if boost > 1 else quantile
     threshold = _clamp(raw, profile, max(settings.least_count, least_count))
-    return Decision(
-        CardState(p, threshold, boost),
-        quantile,
-        over_quota,
-        under_error,
-        overflow,
-        threshold != raw,
-    )
+    return Decision(CardState(p, threshold, boost), quantile, over_quota, under_error, overflow)
 
 
 def _share(

@@ -59,17 +59,15 @@ class Step:
 
     Attributes:
         members: int64[n] indices in the page set.
-        gives_way: it makes room for the step that follows.
         saved: predicted seconds of waiting saved a second, at the prices it was chosen by: those
             of the way to the end for a trade, and all steps to an end add up to what that saves.
-            Negative for most that give way.
+            Negative for most that make room for the step that follows.
         forced: it is no choice of the rule's: its tier was short of room.
     """
 
     members: I64Array
     source: int
     dest: int
-    gives_way: bool
     saved: float
     forced: bool = False
 
@@ -173,7 +171,7 @@ class MigrationScheduler:
             if count <= 0:
                 self._blocked[group, dest] = True
                 continue
-            self._move(group, dest, count, gives_way=True, forced=True)
+            self._move(group, dest, count, forced=True)
             spent += count * size
         return spent
 
@@ -241,7 +239,7 @@ class MigrationScheduler:
             self.notes["ramp_up_limit"] += int(self.kinds.folios[group])
             return 0
         count = min(count, int(self.kinds.folios[group]))
-        self._move(group, dest, count, gives_way=False)
+        self._move(group, dest, count)
         return count * int(self.kinds.size[group])
 
     def _swap(self, group: int, dest: int, want: int, value: F64Array, flow: I64Array) -> int:
@@ -275,7 +273,7 @@ class MigrationScheduler:
             self.notes["ramp_up_limit"] += int(kinds.folios[group])
             return 0
         for member, to, size in ((victim, demotion_node, out), (group, dest, into)):
-            self._move(member, to, amount // size, gives_way=member == victim)
+            self._move(member, to, amount // size)
             flow[member, to] -= amount // size
         return 2 * amount
 
@@ -315,9 +313,7 @@ class MigrationScheduler:
         unit = kinds.share[group] * nearer + kinds.moved[group] * emptier
         return float(count * kinds.lines[group] * unit) * 1e-9
 
-    def _move(
-        self, group: int, dest: int, count: int, *, gives_way: bool, forced: bool = False
-    ) -> None:
+    def _move(self, group: int, dest: int, count: int, *, forced: bool = False) -> None:
         moves = [(group, dest, count)]
         source = int(self.kinds.tier[group])
         saved = self._saved(moves) if self._way is None else self._worth_of(group, dest, count)
@@ -328,4 +324,4 @@ class MigrationScheduler:
             space[dest] -= size
         self._lines_left = max(0.0, self._lines_left - count * float(self.kinds.lines[group]))
         members = self.kinds.take(group, count)
-        self.steps.append(Step(members, source, dest, gives_way, saved, forced))
+        self.steps.append(Step(members, source, dest, saved, forced))

@@ -127,13 +127,11 @@ class Devices:
     """All memory devices of the host.
 
     Attributes:
-        memdevs: names of CXL memory devices ("mem0"), also those without a region.
         regions: name of a CXL region → its numbers (from CDAT, added up by the kernel).
         notes: memory that is there and cannot be used as it is.
     """
 
     dax: tuple[DaxDevice, ...] = ()
-    memdevs: tuple[str, ...] = ()
     regions: dict[str, AccessClass] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -146,7 +144,7 @@ def read_devices(tree: SysTree) -> Devices:
     """Read the dax and CXL buses; both may be absent."""
     dax = tuple(_read_dax(tree, name) for name in tree.names(DAX_DEVICES))
     names = tree.names(CXL_DEVICES)
-    memdevs = tuple(name for name in names if _MEMDEV.fullmatch(name))
+    memdevs = [name for name in names if _MEMDEV.fullmatch(name)]
     regions = {name: _read_region(tree, name) for name in names if _REGION.fullmatch(name)}
     notes = [
         f"{device.name}: {device.size_bytes >> 20} MiB on node "
@@ -163,7 +161,7 @@ def read_devices(tree: SysTree) -> Devices:
         )
     for access in regions.values():
         notes.extend(access.notes)
-    return Devices(dax, memdevs, regions, tuple(notes))
+    return Devices(dax, regions, tuple(notes))
 
 
 def _read_dax(tree: SysTree, name: str) -> DaxDevice:

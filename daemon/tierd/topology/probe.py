@@ -93,11 +93,6 @@ class Prober:
         return result
 
 
-def probe_node(node: MemoryNode, tiers: TierMap) -> Probed | int:
-    """Measure a node once, as `Prober` does."""
-    return Prober()(node, tiers)
-
-
 def probed_of(block_ns: npt.NDArray[np.uint32], bandwidth_bytes_per_s: float) -> Probed:
     """What times of blocks come to, uint32[n], ns; 0 for a block that was interrupted."""
     whole = block_ns[block_ns > 0].astype(np.float64)
@@ -121,7 +116,7 @@ def probe(tiers: TierMap, usage: Mapping[int, NodeUsage]) -> dict[int, Measured]
         if not can_hold(usage.get(number)):
             continue
         for _ in range(TURNS):
-            probed = probe_node(node, tiers)
+            probed = Prober()(node, tiers)
             if probed != errno.EAGAIN:
                 break
         if isinstance(probed, int):

@@ -54,7 +54,7 @@ def test_the_threshold_is_the_quantile_of_the_hot_share() -> None:
     decision = decide(first_state(SETTINGS, 1), profile((7, 1000), (2, 5000)), NOTHING, SETTINGS)
     assert decision.quantile == decision.state.threshold == 7
     assert decision.state.p == SETTINGS.p_init
-    assert not (decision.over_quota or decision.under_error or decision.clamped)
+    assert not (decision.over_quota or decision.under_error)
 
 
 def test_pages_that_cannot_be_promoted_do_not_use_up_the_hot_share() -> None:
@@ -155,7 +155,6 @@ def test_an_idle_card_has_the_least_threshold() -> None:
     decision = decide(first_state(settings, 100), profile(), NOTHING, settings)
     assert decision.quantile == 0
     assert decision.state.threshold == 6
-    assert decision.clamped
 
 
 def test_all_counters_in_the_last_bin_give_its_edge() -> None:
@@ -167,7 +166,6 @@ def test_the_threshold_is_never_more_than_the_card_takes() -> None:
     limited = profile((5000, WIDTH), threshold_max=255)
     decision = decide(first_state(SETTINGS, 1), limited, NOTHING, SETTINGS)
     assert decision.state.threshold == 255
-    assert decision.clamped
 
 
 def test_an_overflowing_list_raises_the_threshold_until_it_is_calm() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tierd._native import ffi, lib
 from tierd.core.tiermap import MemoryKind, MemoryNode, NodeUsage, Provenance, Quantity, TierMap
-from tierd.topology.probe import FREE, Probed, Prober, probe, probe_node, probed_of
+from tierd.topology.probe import FREE, Probed, Prober, probe, probed_of
 
 GIB = 1 << 30
 
@@ -76,7 +76,7 @@ def test_a_thread_that_may_use_other_cpus_now_is_an_errno(monkeypatch: pytest.Mo
         raise OSError(errno.EINVAL, "no such CPU")
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    assert probe_node(tiers(0).nodes[0], tiers(0)) == errno.EINVAL
+    assert Prober()(tiers(0).nodes[0], tiers(0)) == errno.EINVAL
 
 
 @pytest.mark.parametrize(

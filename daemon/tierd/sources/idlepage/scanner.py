@@ -130,9 +130,7 @@ class IdleScanner:
         stats = self._stats | self._pages.stats
         stats |= {"targets": len(self._targets), "dropped": self._writer.dropped}
         nodes = frozenset(range(MAX_NODES))
-        return ScanState(
-            **settings, flags=ScanFlags.BRIEF, hot_nodes=nodes, cold_nodes=frozenset(), stats=stats
-        )
+        return ScanState(**settings, flags=ScanFlags.BRIEF, hot_nodes=nodes, stats=stats)
 
     def close(self) -> None:
         """Have the thread end after its step, and let go of all targets."""

@@ -28,7 +28,7 @@ class ScanState:
         cold_scans: a hot page seen in no more than these is cold again.
         report_scans: a page that stays hot is reported in one scan of so many.
         sampling_interval_us: accesses in so long before a look count; 0: all since the last look.
-        hot_nodes, cold_nodes: nodes whose hot, and whose cooled, pages are reported.
+        hot_nodes: nodes whose hot pages are reported.
         stats: struct tierd_stats by field name.
     """
 
@@ -40,7 +40,6 @@ class ScanState:
     flags: ScanFlags
     sampling_interval_us: int
     hot_nodes: frozenset[int]
-    cold_nodes: frozenset[int]
     stats: Mapping[str, int]
 
 
@@ -132,7 +131,6 @@ class Control(Family):
         flags: ScanFlags | None = None,
         sampling_interval_us: int | None = None,
         hot_nodes: Sequence[int] | None = None,
-        cold_nodes: Sequence[int] | None = None,
     ) -> None:
         """Change what is given and leave the rest.
 
@@ -148,7 +146,6 @@ class Control(Family):
             ["TIERD_A_FLAGS", None if flags is None else int(flags)],
             ["TIERD_A_SAMPLING_INTERVAL_US", sampling_interval_us],
             ["TIERD_A_HOT_NODES", None if hot_nodes is None else node_words(hot_nodes)],
-            ["TIERD_A_COLD_NODES", None if cold_nodes is None else node_words(cold_nodes)],
         ]
         self.ask(Command.SCAN_SET, given)
 
@@ -166,6 +163,5 @@ class Control(Family):
                 flags=ScanFlags(message.get_attr("TIERD_A_FLAGS")),
                 sampling_interval_us=message.get_attr("TIERD_A_SAMPLING_INTERVAL_US"),
                 hot_nodes=nodes_of(message.get_attr("TIERD_A_HOT_NODES")),
-                cold_nodes=nodes_of(message.get_attr("TIERD_A_COLD_NODES")),
                 stats=named(STATS, message.get_attr("TIERD_A_STATS")),
             )
