@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--tierd", required=True)
     parser.add_argument("--most", type=int, required=True)
     parser.add_argument("--step", type=int, default=96)
-    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--wait", type=float, default=0.01)
     args = parser.parse_args()
     Path("/proc/sys/kernel/numa_balancing").write_text("0")
