@@ -82,10 +82,13 @@ def running(command: Sequence[str]) -> Iterator[None]:
         return
     again = ["sh", "-c", 'while "$@"; do :; done', "sh", *command]
     with subprocess.Popen(again, stdout=subprocess.DEVNULL, start_new_session=True) as process:
-        yield
-        if process.poll() is not None:
-            raise RuntimeError(f"{command[0]} failed")
-        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            yield
+            if process.poll() is not None:
+                raise RuntimeError(f"{command[0]} failed")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
 
 
 def main() -> None:

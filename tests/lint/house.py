@@ -21,7 +21,7 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 44621,
+    "python_lines": 44631,
     "python_modules": 235,
     "native_lines": 7775,
     "loose_constants": 0,

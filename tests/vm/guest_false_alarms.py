@@ -39,6 +39,26 @@ def beside(command: list[str], seconds: float) -> int:
     return ended
 
 
+def observe(service: subprocess.Popen[str], args: argparse.Namespace) -> dict[str, Any]:
+    """What the service says of the nodes."""
+    events = Events(service)
+    while not SOCKET.exists():
+        assert service.poll() is None
+        time.sleep(0.1)
+    window = Window()
+    window.lab("START")
+    time.sleep(USUAL_PROBES * args.interval)
+    ended = beside(args.command, args.seconds)
+    with Client(SOCKET) as client:
+        told = client.ask("status")["probe_cpu_ns"]
+    window.lab("STOP")
+    return {
+        "ended": ended,
+        "probes": {node: each["count"] for node, each in told.items()},
+        "said": [events.waiting.get()[1] for _ in range(events.waiting.qsize())],
+    }
+
+
 def main() -> int:
     """Print the findings; the service's exit status."""
     parser = argparse.ArgumentParser()
@@ -52,26 +72,12 @@ def main() -> int:
     config = config.replace('"hotset"', f'"{Path(args.command[0]).name}"')
     file = Path(tempfile.mkdtemp()) / "tierd.toml"
     file.write_text(config)
-    with subprocess.Popen(
-        [args.tierd, "run", "--wait", "--config", str(file), "--log-level", "debug"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as service:
-        events = Events(service)
-        while not SOCKET.exists():
-            if service.poll() is not None:
-                return 1
-            time.sleep(0.1)
-        window = Window()
-        window.lab("START")
-        time.sleep(USUAL_PROBES * args.interval)
-        found: dict[str, Any] = {"ended": beside(args.command, args.seconds)}
-        with Client(SOCKET) as client:
-            told = client.ask("status")["probe_cpu_ns"]
-        window.lab("STOP")
-        found["probes"] = {node: each["count"] for node, each in told.items()}
-        found["said"] = [events.waiting.get()[1] for _ in range(events.waiting.qsize())]
-        service.terminate()
+    command = [args.tierd, "run", "--wait", "--config", str(file), "--log-level", "debug"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
+        try:
+            found = observe(service, args)
+        finally:
+            service.terminate()
         service.wait()
     print(json.dumps(found))
     return service.returncode

@@ -160,7 +160,9 @@ MOST_ID = 4_294_967_294
 """Largest user or group number of Linux."""
 
 
-MOST_PATH: Final = 107
+EARLY: Final = ".new"
+"""What the control socket's name ends with until it listens."""
+MOST_PATH: Final = 107 - len(EARLY)
 """Bytes of the path of a Unix socket; unix(7)."""
 
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tierd.config.serving import EARLY
 from tierd.control import protocol
 from tierd.control.commands import REQUESTS, ControlContext, dispatch
 from tierd.control.protocol import ErrorKind, Peer, RequestError, identify
@@ -275,9 +276,10 @@ def _listen(path: Path, readers: int | None) -> socket.socket:
             raise UnavailableError(
                 f"another tierd listens on {path}", hint="stop it, or choose another control.socket"
             )
+        path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Who finds the socket may connect to it: it gets its name when it listens.
-    early = path.with_name(f"{path.name}.new")
+    early = path.with_name(path.name + EARLY)
     try:
         # The socket has these rights from its first moment: bind takes them from here.
         os.fchmod(listener.fileno(), 0o600)
@@ -288,7 +290,8 @@ def _listen(path: Path, readers: int | None) -> socket.socket:
             os.chown(early, -1, readers)
             early.chmod(0o660)
         listener.listen(64)
-        early.rename(path)
+        os.link(early, path)  # not over another tierd's that began at the same time
+        early.unlink()
     except OSError as error:
         listener.close()
         with contextlib.suppress(OSError):

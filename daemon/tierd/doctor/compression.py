@@ -26,6 +26,8 @@ from tierd.workloads.content import compressed_fraction, page_states
 GIB: Final = 1 << 30
 PROCESSES: Final = 16
 """The largest ones, of which pages are read."""
+READ_S, READS_S = 2.0, 30.0
+"""For one process, and for all: the kernel takes a tenth of a second for smaps of a GiB."""
 SAMPLES: Final = 16
 """Of each process; it is one page each."""
 _RSS_ANON: Final = re.compile(r"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
@@ -50,7 +52,7 @@ def _gain(host: Host) -> str:
     held = {pid: _anonymous_bytes(host, pid) for pid in host.processes if pid != os.getpid()}
     largest = sorted((pid for pid in held if held[pid]), key=lambda pid: -held[pid])
     weights, freed = [], []
-    with contextlib.closing(BoundedReads()) as reads:
+    with contextlib.closing(BoundedReads(wait_s=READ_S, round_s=READS_S)) as reads:
         reads.start_round()
         for pid in largest[:PROCESSES]:
             with contextlib.suppress(TierdError, OSError):
@@ -62,8 +64,8 @@ def _gain(host: Host) -> str:
         return "what it would free is not known: no memory of other processes could be sampled"
     return (
         f"processes hold some {sum(held.values()) / GIB:.1f} GiB of anonymous memory; by samples "
-        f"of {len(freed)} of them, each GiB of it that is cold would free about "
-        f"{np.average(freed, weights=weights):.2f} GiB"
+        f"of {len(freed)} of the {min(PROCESSES, len(largest))} largest, each GiB of it that is "
+        f"cold would free about {np.average(freed, weights=weights):.2f} GiB"
     )
 
 

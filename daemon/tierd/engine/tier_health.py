@@ -206,8 +206,10 @@ class TierHealth:
         """A sentence for each node that is slow; any thread may ask."""
         return [
             f"node {number} is slow ({', '.join(sorted(each.symptoms))}): a read takes "
-            f"{each.latest.mean_ns:.0f} ns (usually {each.usual_latency_ns:.0f}), a stream gets "
-            f"{each.latest.bandwidth_bytes_per_s / 1e9:.3g} GB/s ({each.usual_bandwidth / 1e9:.3g})"
+            f"{each.latency_ratio * each.usual_latency_ns:.0f} ns (usually "
+            f"{each.usual_latency_ns:.0f}), a stream gets "
+            f"{each.bandwidth_ratio * each.usual_bandwidth / 1e9:.3g} GB/s "
+            f"({each.usual_bandwidth / 1e9:.3g})"
             for number, each in sorted(self.health.items())
             if each.symptoms
         ]

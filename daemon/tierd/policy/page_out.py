@@ -145,7 +145,7 @@ class Chunk:
         )
         going, ends = np.zeros(PAGE_OUT_PAGES, np.bool_), many
         if many:
-            self.visits = 0
+            self.visits, self.cold = 0, b""
         elif self.visits == 0 or not known:
             self.visits, self.cold = 1, packed(seen.cold)
         elif self.visits < steps:
@@ -165,20 +165,21 @@ class Chunk:
 
     def words(self, page: int, now_ns: int, steps: int) -> str:
         """What the last visit tells of a page of the chunk, one sentence; any thread may ask."""
-        visits, wait_s = self.visits, max(0, self.due_ns - now_ns) / 1e9
-        again = f"; it is looked at again in {wait_s:.0f} s"
+        visits, wait_s = self.visits, (self.due_ns - now_ns) / 1e9
+        again = f"; it is looked at again in {wait_s:.0f} s" if wait_s > 0 else "; its visit is due"
         if bits(self.out)[page]:
             return IN_SWAP
         if self.heat.unknown < 0:
-            return f"it could not be looked at yet{again}"
+            return f"it could not be looked at{again}" if self.due_ns else "no visit has come to it"
         if now_ns < self.dense_until_ns and self.dense >> page // HUGE_PAGES & 1:
             return f"it stays: samples near it do not compress{again}"
         if not bits(self.cold)[page]:
-            why = "it was in use, or it is not in memory, shared, locked or not anonymous"
+            why = "it, or much near it, was in use, or it is shared, locked or no anonymous memory"
             return f"it stays: {why}{again}"
         if not visits:
             return f"it was cold for long enough, and did not go{again}"
-        return f"it was cold at {min(visits, steps)} visits, and goes after {steps + 1}{again}"
+        cold = f"cold at {min(visits, steps)} of the {steps + 1} visits after which it goes"
+        return f"it was {cold}{again}"
 
     def went(self, out: BoolArray) -> None:
         """These were paged out."""

@@ -143,7 +143,7 @@ def test_a_page_that_was_paged_out_is_told_as_such(bench: Bench) -> None:
     told = bench.explain(0x1000)
     assert (told["verdict"], told["page_out"]) == (IN_SWAP, IN_SWAP)
     assert asked == [BASE | 0x1000]
-    bench.explainer.page_out = lambda key: "it was not visited yet"
+    bench.explainer.page_out = lambda key: "no visit has come to it"
     assert "no access to it was seen" in bench.explain(0x1000)["verdict"]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import logging
 import queue
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -117,7 +118,11 @@ def test_a_slow_tiers_figures_are_what_is_measured_and_decisions_follow(
     assert watch.health[1].symptoms == {Symptom.LATENCY, Symptom.BANDWIDTH}
     assert watch.health[0].symptoms == frozenset()
     (said,) = watch.slow_nodes()
-    assert said.startswith("node 1 is slow (bandwidth, latency): a read takes ")
+    words = r"node 1 is slow \(bandwidth, latency\): a read takes (\d+) ns \(usually (\d+)\), "
+    found = re.fullmatch(words + r"a stream gets ([\d.]+) GB/s \(([\d.]+)\)", said)
+    assert found is not None
+    now_ns, usual_ns, now, usual = map(float, found.groups())
+    assert (now_ns / usual_ns, usual / now) == (pytest.approx(2, rel=0.03),) * 2
     now = watch.applied(tiers)
     assert now.tiers[1].latency_ns.value == pytest.approx(860, rel=0.03)
     assert now.tiers[1].latency_ns.provenance is Provenance.MEASURED
