@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "pagekey.h"
 #include "sys.h"
 
 enum { PARTS = 16, POLICY_BIND = 2, STRICT = 1, NODE_BITS = 1024, WORD = 64 };
@@ -31,6 +32,8 @@ typedef uint64_t line[8];
 
 struct tierd_probe {
 	line *memory;
+	/* What is mapped: more than the buffer, which begins at a huge page. */
+	void *mapped;
 	size_t bytes;
 	size_t lines;
 	size_t blocks;
@@ -159,15 +162,17 @@ int tierd_probe_open(int node, size_t bytes, size_t blocks, struct tierd_probe *
 				      .blocks = blocks,
 				      .stride = (lines / 2 / chased - 1) | 1};
 	probe->mask[node / WORD] = 1ul << (node % WORD);
-	probe->memory =
-	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (probe->memory == MAP_FAILED) {
+	probe->mapped = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (probe->mapped == MAP_FAILED) {
 		err = -errno;
 		free(probe);
 		return err;
 	}
-	/* Unlocked, the kernel could demote it, and the next measurement would be of another node.
-	 */
+	probe->memory =
+	    (line *)(((uintptr_t)probe->mapped + HUGE_BYTES - 1) & -(uintptr_t)HUGE_BYTES);
+	/* In 2 MiB pages where the kernel has them: else translations are a part of each read. */
+	(void)madvise(probe->memory, bytes, MADV_HUGEPAGE);
 	if (bind_memory(probe, 0) != 0 || madvise(probe->memory, bytes, MADV_POPULATE_WRITE) != 0) {
 		err = -errno;
 		tierd_probe_close(probe);
@@ -199,6 +204,6 @@ int tierd_probe_run(struct tierd_probe *probe, uint32_t *block_ns, double *bandw
 
 void tierd_probe_close(struct tierd_probe *probe)
 {
-	munmap(probe->memory, probe->bytes);
+	munmap(probe->mapped, probe->bytes + HUGE_BYTES);
 	free(probe);
 }

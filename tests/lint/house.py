@@ -21,9 +21,9 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 44631,
+    "python_lines": 44635,
     "python_modules": 235,
-    "native_lines": 7775,
+    "native_lines": 7780,
     "loose_constants": 0,
     "private_words": 0,
     "branchy_functions": 0,

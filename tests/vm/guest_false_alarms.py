@@ -18,10 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from card_window import Window
-from guest_tier_health import CONFIG, SOCKET, USUAL_PROBES, Events
+from guest_tier_health import CONFIG, SOCKET, USUAL_PROBES, begun
 
 from tierd.control.protocol import Client
 
@@ -41,12 +40,7 @@ def beside(command: list[str], seconds: float) -> int:
 
 def observe(service: subprocess.Popen[str], args: argparse.Namespace) -> dict[str, Any]:
     """What the service says of the nodes."""
-    events = Events(service)
-    while not SOCKET.exists():
-        assert service.poll() is None
-        time.sleep(0.1)
-    window = Window()
-    window.lab("START")
+    window, events = begun(service)
     time.sleep(USUAL_PROBES * args.interval)
     ended = beside(args.command, args.seconds)
     with Client(SOCKET) as client:
@@ -68,10 +62,9 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
     Path("/proc/sys/kernel/numa_balancing").write_text("0")
-    config = CONFIG.format(source="damon", interval=args.interval, cpu_limit="10%")
-    config = config.replace('"hotset"', f'"{Path(args.command[0]).name}"')
+    exe = Path(args.command[0]).name
     file = Path(tempfile.mkdtemp()) / "tierd.toml"
-    file.write_text(config)
+    file.write_text(CONFIG.format(source="damon", exe=exe, interval=args.interval, cpu_limit="10%"))
     command = [args.tierd, "run", "--wait", "--config", str(file), "--log-level", "debug"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
         try:

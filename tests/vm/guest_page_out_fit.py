@@ -76,7 +76,7 @@ def service(tierd: str, *, enabled: bool) -> Iterator[None]:
 
 
 def one_size(work: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
-    """Have the target grow; what it tells in the time after; nothing if it has ended."""
+    """Have the target grow, and watch it; nothing is found of a target that has ended."""
     assert work.stdin is not None
     assert work.stdout is not None
     with contextlib.suppress(BrokenPipeError):

@@ -33,7 +33,7 @@ from tierd.control.protocol import Client
 
 CONFIG = """
 [targets]
-match = {{ exe = "hotset" }}
+match = {{ exe = "{exe}" }}
 [sources]
 order = ["{source}"]
 [tier_health]
@@ -80,6 +80,17 @@ class Events:
             return self.waiting.get(timeout=seconds)
         except queue.Empty:
             return time.monotonic(), ""
+
+
+def begun(service: subprocess.Popen[str]) -> tuple[Window, Events]:
+    """The modelled machine, whose counting begins, and the service's events, once it answers."""
+    events = Events(service)
+    while not SOCKET.exists():
+        assert service.poll() is None
+        time.sleep(0.1)
+    window = Window()
+    window.lab("START")
+    return window, events
 
 
 def fault(window: Window, events: Events, name: str, pid: int) -> dict[str, Any]:
@@ -138,7 +149,7 @@ def main() -> int:
     Path("/proc/sys/kernel/numa_balancing").write_text("0")
     folder = Path(tempfile.mkdtemp())
     moves = "placement" in args.faults
-    settings = {"interval": args.interval, "cpu_limit": args.cpu_limit}
+    settings = {"exe": "hotset", "interval": args.interval, "cpu_limit": args.cpu_limit}
     (folder / "tierd.toml").write_text(
         CONFIG.format(source="scan" if moves else "damon", **settings)
     )
@@ -153,13 +164,7 @@ def main() -> int:
             text=True,
         ) as service,
     ):
-        events = Events(service)
-        while not SOCKET.exists():
-            if service.poll() is not None:
-                return 1
-            time.sleep(0.1)
-        window = Window()
-        window.lab("START")
+        window, events = begun(service)
         _, early = events.next(USUAL_PROBES * args.interval)
         found: dict[str, Any] = {"early": early}
         for name in args.faults:

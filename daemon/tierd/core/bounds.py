@@ -44,6 +44,14 @@ PROBE_END_S: Final = 2.0
 """Longest wait, at the end, for a measurement that is under way; it takes milliseconds."""
 HEALTH_HISTORY: Final = 720
 """Probes of a node that make its usual figures: an hour of them, one every five seconds."""
+SAMPLED_PROCESSES: Final = 16
+"""The largest processes, of which doctor reads pages."""
+SAMPLES: Final = 16
+"""Pages that doctor reads of each."""
+SAMPLE_S: Final = 2.0
+"""Doctor's wait for one process: smaps takes the kernel a tenth of a second for a GiB."""
+SAMPLES_S: Final = 30.0
+"""Doctor's wait for all of them."""
 PAGE_OUT_INTERVAL_NS: Final = 10**9
 """Shortest time between two rounds of page-outs."""
 PAGE_OUT_MOST_S: Final = 2.0

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.bounds import PAGE_OUT_PAGES
 from tierd.core.errors import TierdError, UnavailableError
@@ -24,12 +25,6 @@ from tierd.workloads.bounded_reads import BoundedReads
 from tierd.workloads.content import compressed_fraction, page_states
 
 GIB: Final = 1 << 30
-PROCESSES: Final = 16
-"""The largest ones, of which pages are read."""
-READ_S, READS_S = 2.0, 30.0
-"""For one process, and for all: the kernel takes a tenth of a second for smaps of a GiB."""
-SAMPLES: Final = 16
-"""Of each process; it is one page each."""
 _RSS_ANON: Final = re.compile(r"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
 _MAPPING: Final = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) [^\n]*\n(?:[A-Z][^\n]*\n)*?Anonymous:\s*(\d+) kB$", re.MULTILINE
@@ -51,10 +46,11 @@ def _gain(host: Host) -> str:
     """What a GiB would free, by samples of the largest processes."""
     held = {pid: _anonymous_bytes(host, pid) for pid in host.processes if pid != os.getpid()}
     largest = sorted((pid for pid in held if held[pid]), key=lambda pid: -held[pid])
+    largest = largest[: bounds.SAMPLED_PROCESSES]
     weights, freed = [], []
-    with contextlib.closing(BoundedReads(wait_s=READ_S, round_s=READS_S)) as reads:
+    with contextlib.closing(BoundedReads(bounds.SAMPLE_S, round_s=bounds.SAMPLES_S)) as reads:
         reads.start_round()
-        for pid in largest[:PROCESSES]:
+        for pid in largest:
             with contextlib.suppress(TierdError, OSError):
                 found = reads.one(pid, None, partial(_freed, pid))
                 if found is not None:
@@ -64,7 +60,7 @@ def _gain(host: Host) -> str:
         return "what it would free is not known: no memory of other processes could be sampled"
     return (
         f"processes hold some {sum(held.values()) / GIB:.1f} GiB of anonymous memory; by samples "
-        f"of {len(freed)} of the {min(PROCESSES, len(largest))} largest, each GiB of it that is "
+        f"of {len(freed)} of the {len(largest)} largest, each GiB of it that is "
         f"cold would free about {np.average(freed, weights=weights):.2f} GiB"
     )
 
@@ -88,7 +84,7 @@ def _freed(pid: int) -> float | None:
     if not any(weights):
         return None
     found = []
-    for start, end, _ in random.choices(mappings, weights, k=SAMPLES):
+    for start, end, _ in random.choices(mappings, weights, k=bounds.SAMPLES):
         first, pages = int(start, 16) // PAGE_SIZE, (int(end, 16) - int(start, 16)) // PAGE_SIZE
         first += random.randint(0, max(0, pages - PAGE_OUT_PAGES))
         own = np.flatnonzero(page_states(pid, first, min(pages, PAGE_OUT_PAGES)).own)
