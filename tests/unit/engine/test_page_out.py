@@ -6,117 +6,23 @@ from __future__ import annotations
 import errno
 import queue
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from page_out_host import AGE_S, CONFIG, PAGES, TARGET, Host, run
 
-from tierd.config.serving import PageOutConfig
 from tierd.config.whole import loads
 from tierd.core import bounds
-from tierd.core.access import F32Array, WatchedRange, WatchedTarget
+from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.bounds import PAGE_OUT_PAGES
 from tierd.core.errors import NotAnsweringError, TargetGoneError, UnavailableError
-from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, make_keys
+from tierd.core.pagekey import PAGE_SIZE, make_keys
 from tierd.core.tuning import PAGE_OUT
 from tierd.engine.build import build
-from tierd.engine.page_out import PageOut, Swap
+from tierd.engine.page_out import PageOut
 from tierd.engine.page_out_known import Known
-from tierd.engine.page_out_visits import Memory
 from tierd.engine.wakeups import LoopEndedError
-from tierd.policy.page_out import IN_SWAP, steps
-from tierd.workloads.content import PageStates
-
-AGE_S = 10
-CONFIG = PageOutConfig(
-    enabled=True, min_age_ns=AGE_S * 10**9, rate_limit_bytes_per_s=PAGE_SIZE * 100_000
-)
-TARGET = WatchedTarget(3, 77, (WatchedRange(10, PAGE_OUT_PAGES + 100),))
-PAGES = PAGE_OUT_PAGES + 90
-
-
-@dataclass
-class Host:
-    """Processes of two chunks each: which pages are out, hot, or cannot go, by page number."""
-
-    hot: set[int] = field(default_factory=set)
-    now_s: float = 0.0
-    out: dict[int, set[int]] = field(default_factory=dict)
-    stuck: set[int] = field(default_factory=set)
-    locked: set[int] = field(default_factory=set)
-    kept: float = 0.3
-    space: tuple[int, str] = (1 << 40, "")
-    fault_s: float | None = 1e-5
-    faults: int = 0
-    half_life_s: float = 5.0
-    known: Known = field(default_factory=lambda: Known("", [TARGET]))
-    started: int = 42
-    stands: bool = False
-    stops_after: int = 10**9
-    gone: list[int] = field(default_factory=list)
-    broken: Exception | None = None
-    failing: dict[int, Exception] = field(default_factory=dict)
-
-    def made(self, config: PageOutConfig = CONFIG) -> PageOut:
-        memory = Memory(
-            self.states, lambda pid, pages: self.kept, self.page_out, lambda pid: self.started
-        )
-        made = PageOut(
-            config,
-            memory,
-            Swap(lambda compressed_only: self.space, lambda: self.fault_s, lambda: self.faults),
-        )
-        made.ask = self.ask
-        made.gone = lambda keys: self.gone.extend(keys.tolist())
-        made.stands = lambda: self.stands
-        return made
-
-    def ask(self) -> Future[Known]:
-        future: Future[Known] = Future()
-        if isinstance(self.broken, queue.Full):
-            raise self.broken
-        if self.broken is not None:
-            future.set_exception(self.broken)
-        else:
-            future.set_result(
-                replace(
-                    self.known,
-                    started=self.known.started or {each.target: 42 for each in self.known.targets},
-                    heat_of=self.heat_of,
-                    half_life_s=self.half_life_s,
-                )
-            )
-        return future
-
-    def heat_of(self, keys: U64Array) -> tuple[F32Array, float]:
-        """Hot pages were accessed this very moment."""
-        hot = make_keys(3, np.array(sorted(self.hot), np.uint64))
-        return np.isin(keys, hot).astype(np.float32), self.now_s / self.half_life_s
-
-    def states(self, pid: int, first: int, count: int) -> PageStates:
-        if pid in self.failing:
-            raise self.failing[pid]
-        self.stops_after -= 1
-        self.stands = self.stands or self.stops_after < 0
-        swapped = np.isin(np.arange(first, first + count), sorted(self.out.get(pid, ())))
-        own = ~swapped & ~np.isin(np.arange(first, first + count), sorted(self.locked))
-        return PageStates(own, ~swapped, swapped)
-
-    def page_out(self, pid: int, runs: Sequence[tuple[int, int]]) -> int:
-        pages = {page for start, end in runs for page in range(start, end)}
-        if pages & self.stuck:
-            return -errno.EINVAL
-        assert self.started == 42
-        assert not pages & self.hot
-        self.out.setdefault(pid, set()).update(pages)
-        return len(pages) * PAGE_SIZE
-
-
-def run(host: Host, made: PageOut, *seconds: float) -> None:
-    for each in seconds:
-        host.now_s = each
-        made.round(int(each * 1e9) + 1)
 
 
 def test_cold_pages_of_a_targets_ranges_go_after_an_age() -> None:
@@ -450,60 +356,3 @@ def test_chunks_beyond_the_bound_are_left_alone_and_counted(
     run(host, made, 1, 2, 12)
     assert host.out[77] == set(range(10, PAGE_OUT_PAGES))
     assert made.state.left_out == 1
-
-
-def told(made: PageOut, page: int, second: int, target: int = 3) -> str:
-    return made._visits.explain(target << VPN_BITS | page, second * 10**9)
-
-
-def test_what_is_known_of_a_page_is_told() -> None:
-    host = Host(hot={20})
-    made = host.made()
-    assert told(made, 10, 0).startswith("it is not among the memory")
-    run(host, made, 1, 2)
-    visits = steps(AGE_S, host.half_life_s) + 1
-    assert told(made, 10, 3).startswith(f"it was cold at 1 of the {visits} visits after which")
-    assert told(made, 20, 3).startswith("it stays: it, or much near it, was in use")
-    run(host, made, 12)
-    assert told(made, 10, 13) == IN_SWAP
-    assert told(made, 20, 13).startswith("it stays: it, or much near it, was in use")
-    assert told(made, 20, 13).endswith("again in 9 s")
-    assert told(made, 20, 99).endswith("its visit is due")
-    assert told(made, 10, 13, target=4).startswith("it is not among the memory")
-    host.hot, host.out = set(range(10, PAGES + 10)), {}
-    run(host, made, 23)
-    assert told(made, 10, 24).startswith("it stays: it, or much near it, was in use")
-
-
-def test_why_pages_stay_that_do_not_compress_or_cannot_go() -> None:
-    host = Host(kept=0.9)
-    made = host.made()
-    run(host, made, 1, 2, 12)
-    assert "do not compress" in told(made, 10, 13)
-    host = Host(stuck={11})
-    made = host.made()
-    run(host, made, 1, 2, 12)
-    assert told(made, 11, 13).startswith("it was cold for long enough, and did not go")
-    host = Host()
-    host.failing = {77: UnavailableError("input/output error")}
-    made = host.made()
-    run(host, made, 1, 2)
-    assert told(made, 10, 3).startswith("it could not be looked at")
-
-
-def test_what_stops_page_outs_is_told_of_each_page() -> None:
-    host = Host(space=(0, "there is no swap"))
-    made = host.made()
-    run(host, made, 1, 2)
-    assert made.explain(3 << VPN_BITS | 10).endswith("nothing is paged out now: there is no swap")
-
-
-def test_explanations_tell_of_page_outs_where_they_are_configured() -> None:
-    service, _ = build(loads("[page_out]\nenabled = true\n"))
-    assert service.components.fast_path is not None
-    known = service.components.fast_path.explainer.page_out(3 << VPN_BITS | 10)
-    assert known is not None
-    assert known.startswith("it is not among the memory")
-    service, _ = build(loads(""))
-    assert service.components.fast_path is not None
-    assert service.components.fast_path.explainer.page_out(3 << VPN_BITS | 10) is None
