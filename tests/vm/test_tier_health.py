@@ -30,8 +30,8 @@ SEEN_S = 30.0
 """Guest seconds within which a fault is to be seen with the shipped settings."""
 
 
-def in_guest(script: str, *arguments: str) -> dict[str, Any]:
-    """What a script in the guest tells; the guest's clock shows what a probe has to see."""
+def in_guest(script: str, *arguments: str, dram: int = 512 << 20) -> dict[str, Any]:
+    """The object that a script in the guest prints; its clock shows what a probe has to see."""
     for command in (["fpga", "lab"], ["tests/workloads"], ["tests/workloads/suite"]):
         subprocess.run(["make", "-s", "-C", *command], cwd=ROOT, check=True)
     time = TimeSpec(instruction_ps=1000, follow=True, behind_us=2)
@@ -40,6 +40,8 @@ def in_guest(script: str, *arguments: str) -> dict[str, Any]:
     kernel = find_kernel()
     build_module(kernel.version)
     machine = replace(Machine.load("bench"), time=time, cards=())
+    near, *others = machine.nodes
+    machine = replace(machine, nodes=(replace(near, size_bytes=dram), *others))
     with Guest(machine, kernel=kernel.image) as guest:
         result = guest.run(command, timeout=7200)
     assert result.status == 0, result.stderr[-3000:]
@@ -110,6 +112,8 @@ def test_no_false_alarm_beside_a_workload(name: str) -> None:
         "guest_false_alarms.py",
         *("--interval", str(INTERVAL_S), "--seconds", str(seconds)),
         *(str(ROOT / "build/workloads" / name), *workload.arguments),
+        # A full node is not measured, and one that is measured alone is not judged.
+        dram=1 << 30,
     )
     assert told["said"] == []
     for count in told["probes"].values():
